@@ -86,14 +86,14 @@ def make_frame(rows: Sequence[SweepRow]) -> pd.DataFrame:
 
 
 def add_deltas(rows: Sequence[SweepRow]) -> tuple[SweepRow, ...]:
-    """Rows with the difference of each score to that of fp32 of the same study."""
-    references: dict[tuple[str, str], SweepRow] = {}
+    """Rows with the difference of each score to that of fp32 of the same study, where both are of as many samples."""
+    references: dict[tuple[str, str, int | None], SweepRow] = {}
     for row in rows:
         if row.precision == "fp32" and row.score is not None:
-            references.setdefault((row.study, row.metric), row)
+            references.setdefault((row.study, row.metric, row.scored), row)
 
     def add(row: SweepRow) -> SweepRow:
-        reference = references.get((row.study, row.metric))
+        reference = references.get((row.study, row.metric, row.scored))
         if row.score is None or reference is None or reference is row or reference.score is None:
             return row
         return dataclasses.replace(row, score_delta=row.score - reference.score)

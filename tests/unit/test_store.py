@@ -134,6 +134,9 @@ def test_scores_are_compared_with_fp32_of_the_same_study(whole: rtlab.Sweep) -> 
     ]
     rows = [dataclasses.replace(row, study=s, precision=p, score=score) for s, p, score in scores]
     assert [None, None, -2.5, 1.0, None] == [r.score_delta for r in add_deltas(rows)]
+    # A score of fewer samples is not one of the same samples.
+    rows[2] = dataclasses.replace(rows[2], scored=7)
+    assert [None, None, None, 1.0, None] == [r.score_delta for r in add_deltas(rows)]
 
 
 def test_a_study_comes_back_with_its_prepared_models(whole: rtlab.Sweep) -> None:

@@ -21,6 +21,7 @@ from nets import graph
 from rtlab import CalibrationData, Precision, Result, Study, Task, samples
 from rtlab.analyses.variants.summary import summarize_variant
 from rtlab.core.facts import Score
+from rtlab.core.metrics import Tally
 from rtlab.core.stage import Stage
 from rtlab.errors import BuildError, CalibrationError, Cancelled, RunError, VariantError
 from rtlab.testing import ReferenceBackend, tiny_model
@@ -268,6 +269,18 @@ def test_a_difference_of_scores_is_that_to_the_reference(study) -> None:
         (row := summarize_variant(int8, reference=fp32)).score, row.score_delta, row.unit,
     )  # fmt: skip
     assert None is summarize_variant(fp32, reference=fp32).score_delta
+    # Six hits of six are no gain on 15 hits of 16: fp32 has all of these six right, too.
+    hits = np.ones(16)
+    hits[9] = 0
+    tallies = Tally(93.75, hits, np.ones(16), "share"), Tally(100.0, np.ones(6), np.ones(6), "share")
+    few = [
+        dataclasses.replace(facts, score=Score("top-1 accuracy", value, "%", count, "by hand", tally=tally))
+        for facts, value, count, tally in zip((fp32, int8), (93.75, 100.0), (16, 6), tallies, strict=True)
+    ]
+    assert 0.0 == summarize_variant(few[1], reference=few[0]).score_delta
+    # Without them, scores of other numbers of samples are not subtracted.
+    bare = [dataclasses.replace(f, score=dataclasses.replace(f.score, tally=None)) for f in few]
+    assert None is summarize_variant(bare[1], reference=bare[0]).score_delta
 
 
 def run(model, batch):

@@ -43,6 +43,17 @@ def compare_scores(facts: VariantResult, baseline: VariantResult) -> PairedDiffe
     return compare_paired(one.tally, other.tally) if one.tally and other.tally else None
 
 
+def compute_score_delta(facts: VariantResult, baseline: VariantResult | None) -> float | None:
+    """The score of a variant less that of a baseline, in the unit of both, on the same samples; None without them."""
+    one, other = facts.score, baseline.score if baseline is not None and baseline is not facts else None
+    if one is None or other is None or baseline is None or (one.name, one.unit) != (other.name, other.unit):
+        return None
+    if (comparison := compare_scores(facts, baseline)) is not None and comparison.samples:
+        return comparison.difference
+    # Nothing says which samples were hits: both must be of all of them.
+    return one.value - other.value if one.samples == other.samples else None
+
+
 def find_reference(study: StudyState, facts: VariantResult) -> VariantResult | None:
     """What a score is compared with when nobody chose: the first other variant in fp32 that has one.
 

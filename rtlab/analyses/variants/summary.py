@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rtlab.analyses.accuracy import compute_accuracy, describe_random_inputs
 from rtlab.analyses.roofline import estimate_timing
-from rtlab.analyses.score import find_reference
+from rtlab.analyses.score import compute_score_delta, find_reference
 from rtlab.analyses.timing import compute_timing
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.core.schema import FieldMeta
@@ -69,7 +69,6 @@ def summarize_variant(
     """The row of a variant that was built or read; ``reference`` is the one that its score is compared with."""
     engine, score = result.engine, result.score
     estimate, times, errors = estimate_timing(result), compute_timing(result), compute_accuracy(result)
-    base = reference.score if reference is not None and reference is not result else None
     return dataclasses.replace(
         describe_variant(result.name, result.variant, title),
         status="read" if result.recorded else "built",
@@ -86,7 +85,7 @@ def summarize_variant(
         output_sqnr=errors.output.sqnr if errors and errors.output else None,
         compared=errors.samples if errors else None,
         score=score.value if score else None,
-        score_delta=score.value - base.value if score and base else None,
+        score_delta=compute_score_delta(result, reference),
         metric=score.name if score else "",
         unit=score.unit if score else "",
         scored=score.samples if score else None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rtlab.analyses.accuracy import compute_accuracy, describe_random_inputs
 from rtlab.analyses.roofline import estimate_source, estimate_timing
-from rtlab.analyses.score import compare_scores, describe_score, find_reference
+from rtlab.analyses.score import compare_scores, compute_score_delta, describe_score, find_reference
 from rtlab.analyses.timing import compute_timing
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.core.data import RANDOM
@@ -58,7 +58,6 @@ def build_chip(study: StudyState, name: str, *, baseline: str, building: str = "
         result.score if result else None,
         study.results.get(baseline) if name != baseline else None,
     )
-    delta = score.value - before.score.value if score and before and before.score else None
     score_difference = compare_scores(result, before) if result and before else None
     titles_by_name = get_variant_titles(study)
     estimate, times = (estimate_timing(result), compute_timing(result)) if result else (None, None)
@@ -85,7 +84,7 @@ def build_chip(study: StudyState, name: str, *, baseline: str, building: str = "
         time=times.shown if times else None,
         time_source=times.origin if times else "",
         score=score.value if score else None,
-        score_delta=delta,
+        score_delta=compute_score_delta(result, before) if result else None,
         score_unit=score.unit if score else "",
         score_worse=(score_difference.difference < 0) == score.higher
         if score and score_difference and score_difference.sure
