@@ -11,7 +11,7 @@ from rtlab.errors import VariantError, boundary, guard_methods
 from rtlab.study.following import StoreFollower
 from rtlab.study.grid import Grid, grid
 from rtlab.study.sweep import ResultStore, Sweep
-from rtlab.study.sweep_rows import SweepRow, add_deltas
+from rtlab.study.sweep_rows import SweepRow, add_deltas, select_rows
 from rtlab.web.page import sweep_figures
 
 if TYPE_CHECKING:
@@ -65,13 +65,18 @@ class Store(ResultStore):
         return explorer
 
     @boundary("draw the figure")
-    def figure(self, name: str, **settings: str) -> go.Figure:
-        """A figure of all results: see ``Sweep.figure``.
+    def figure(self, name: str, *keys: str, **settings: str) -> go.Figure:
+        """A figure of all results, or of those that ``frame`` returns for the same keys: see ``Sweep.figure``.
 
-        >>> store.figure("parallel").data[0].dimensions[0].label
+        >>> store.figure("parallel", "tiny").data[0].dimensions[0].label
         'precision'
         """
-        return self.draw_figure(name, add_deltas(self.rows()), (), settings)
+        rows = select_rows(add_deltas(self.rows()), keys)
+        if keys and not rows:
+            raise VariantError(
+                f'Cannot draw "{name}": no result is of {quote_names(keys)}. Give keys, or names of models, of frame().'
+            )
+        return self.draw_figure(name, rows, (), settings)
 
     def draw_figure(
         self,

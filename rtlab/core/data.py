@@ -631,12 +631,14 @@ class CalibrationData:
         """How many samples a batch of ``batches`` holds: its first dimension, or one whole tensor per input."""
         return min((len(b) for n, b in batch.items() if b.ndim and self.arrays[n].ndim == b.ndim), default=1)
 
-    def batches(self, model: Model, size: int | None = None, *, skip: int = 0) -> Iterator[Batch]:
+    def batches(
+        self, model: Model, size: int | None = None, *, skip: int = 0, drop_last: bool = True
+    ) -> Iterator[Batch]:
         """Batches in order; a model without inputs has one, the empty one.
 
         ``size`` is free where the batch of every input is dynamic and was not named; otherwise that of the graph, or
-        the named one, is taken, and a last incomplete batch is left out. ``skip`` leaves out the first samples, as
-        ``samples_in`` counts them, without reading them.
+        the named one, is taken, and a last incomplete batch is left out unless ``drop_last`` is False. ``skip`` leaves
+        out the first samples, as ``samples_in`` counts them, without reading them.
 
         Raises:
             CalibrationError: there are fewer samples than one batch.
@@ -647,7 +649,8 @@ class CalibrationData:
         steps = {name: self._step(model, name) for name in model.inputs}
         free = model.free_batch and all(steps.values())
         count = len(self) if free else min(self._count_batches(model, name) for name in model.inputs)
-        if count == 0:
+        has_rest = not drop_last and len({*steps.values()}) == 1
+        if count == 0 and not has_rest:
             step = max(steps.values())
             raise CalibrationError(
                 f'Cannot cut {self.source} into batches for model "{model.name}": {len(self)} samples are '
@@ -666,6 +669,8 @@ class CalibrationData:
                 )
                 for name, step in steps.items()
             }
+        if has_rest and max(skip, count * each) < len(self):
+            yield {name: np.asarray(self.arrays[name][count * each :]) for name in model.inputs}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -697,7 +702,7 @@ class DetachedData(CalibrationData):
         """Raise ``CalibrationError``: there are no samples."""
         raise self._missing_error()
 
-    def batches(self, model: Model, size: int | None = None, *, skip: int = 0) -> NoReturn:  # noqa: ARG002
+    def batches(self, *_: Any, **__: Any) -> NoReturn:
         """Raise ``CalibrationError``: there are no samples."""
         raise self._missing_error()
 
@@ -832,13 +837,16 @@ class SampleStream(CalibrationData):
         """How many samples a batch of ``batches`` holds."""
         return Inputs(model).samples(batch)
 
-    def batches(self, model: Model, size: int | None = None, *, skip: int = 0) -> Iterator[Batch]:
+    def batches(
+        self, model: Model, size: int | None = None, *, skip: int = 0, drop_last: bool = True
+    ) -> Iterator[Batch]:
         """Batches in order; a model without inputs has one, the empty one.
 
         Where the batch dimension of every input is dynamic, neighbours of one shape are joined and cut to
         ``size``; by default items stay as they come. A batch that the graph fixes is filled from the samples in
-        order, and a last incomplete one is left out. After a stop, a pass over a generator continues with ``skip``, the
-        number of samples that were used: items that were read ahead of them are kept.
+        order, and a last incomplete one is left out unless ``drop_last`` is False. After a stop, a pass over a
+        generator continues with ``skip``, the number of samples that were used: items that were read ahead of them are
+        kept.
 
         Raises:
             CalibrationError: an item does not fit, the source raised, or it cannot be read again.
@@ -850,7 +858,7 @@ class SampleStream(CalibrationData):
         batch_size = inputs.fixed or (size if inputs.free else None)
         has_batches = False
         items = self._items(model, skip=skip, window=AHEAD * (batch_size or 1))
-        for batch in cut_batches(items, batch_size, self.source, drop_last=bool(inputs.fixed)):
+        for batch in cut_batches(items, batch_size, self.source, drop_last=drop_last and bool(inputs.fixed)):
             has_batches = True
             yield batch
         if not has_batches and not skip:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
+from rtlab.core.data import Inputs
 from rtlab.core.external_data import LARGE_WEIGHTS
 from rtlab.core.model import Model, wrap
 from rtlab.core.progress import Silent
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rtlab.core.engine import Engine
     from rtlab.core.model import Model
     from rtlab.core.sizes import Sizes
+    from rtlab.core.trace import Outputs
 
 
 @contextlib.contextmanager
@@ -117,6 +119,22 @@ def fixed_batch(model: Model) -> int:
     """The batch that the graph itself demands, or that was named; 1 where it is free."""
     firsts = [shape[0] for shape in model.sizes().inputs.values() if shape]
     return max((d for d in firsts if d is not None), default=1)
+
+
+def run_samples(model: Model, batch: Batch, count: int, run: Callable[[Batch], Outputs]) -> Outputs | None:
+    """The outputs of so many samples; a batch that the graph fixes is filled up, and what that gives is cut off.
+
+    None where a row of an output is no sample, so that nothing can be cut off.
+    """
+    whole = Inputs(model).fixed
+    if not whole or whole == len(next(iter(batch.values()))):
+        return run(batch)
+    outputs = run(
+        {n: np.concatenate([a, np.repeat(a[-1:], whole - count, axis=0)]) for n, a in batch.items()}
+    )
+    if any(not isinstance(a, np.ndarray) or a.shape[:1] != (whole,) for a in outputs.values()):
+        return None
+    return {n: a[:count] for n, a in outputs.items()}
 
 
 def sizes_of(model: Model, data: CalibrationData | None = None, runner: Evaluator | None = None) -> Sizes:

@@ -13,7 +13,7 @@ from rtlab import samples
 from rtlab.analyses.study_state import StudyState
 from rtlab.core.model import Model, load
 from rtlab.core.phrases import pluralize, quote_names
-from rtlab.core.variant import Variant
+from rtlab.core.variant import Variant, format_size
 from rtlab.errors import ModelError, Unavailable, VariantError, boundary
 from rtlab.quantize.ranges import STRIDE
 from rtlab.study.planning import add_variant
@@ -174,4 +174,8 @@ def describe_choices(variant: Variant) -> dict[str, str]:
     """The choices of a variant in words, by the names of ``AXES``; empty for the default."""
     pins = ",".join(f"{pattern}={precision}" for pattern, precision in variant.pins)
     choices = {name: _format_choice(getattr(variant, name)) for name in AXES if hasattr(variant, name)}
-    return {**choices, "precision": ",".join(filter(None, (str(variant.precision), pins)))}
+    return {
+        **choices,
+        "precision": ",".join(filter(None, (str(variant.precision), pins))),
+        "sizes": ", ".join(map(format_size, variant.sizes)),
+    }

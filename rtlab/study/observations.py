@@ -410,7 +410,9 @@ class Observations:
         for values in _iter_values(model, names, data, size, progress, phase=phase, limit_s=limit_s):
             count = data.samples_in(model, {n: values[n] for n in model.inputs})
             predictions.add({n: values[n] for n in names}, count)
-        labelled_task = dataclasses.replace(task.answered(predictions.concatenate()), data=data)
+        labelled_task = dataclasses.replace(
+            task.answered(predictions.concatenate()), data=data.take(predictions.samples)
+        )
         self.holder.update(lambda state: dataclasses.replace(state, task=labelled_task))
         return labelled_task
 

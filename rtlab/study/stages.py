@@ -29,7 +29,7 @@ from rtlab.core.stage import Stage, StageStatus, Why
 from rtlab.core.task import Predictions
 from rtlab.core.variant import Precision
 from rtlab.errors import BackendError, Cancelled, RtlabError, wrap_error
-from rtlab.experiments.running import batch_size, fixed_batch, value_bytes
+from rtlab.experiments.running import batch_size, fixed_batch, run_samples, value_bytes
 from rtlab.quantize import existing_qdq, rewrites
 from rtlab.quantize.isolated_error import (
     IsolatedErrorModel,
@@ -395,24 +395,29 @@ class _Measuring:
         data = task.data if job.all_samples else task.data.take(max(SCORED, fixed_batch(job.model)))
         previous_score, output_names = self.result.score, task.wanted(job.model)
         predictions = Predictions() if previous_score is None else previous_score.predictions.copy()
-        done = predictions.samples
+        done, target = predictions.samples, len(data)
         size = 1 if self._on_builder else batch_size(job.model, None, data, self._stand_in)
-        deadline.phase("Scoring the task", len(data) - done)
+        deadline.phase("Scoring the task", target - done)
         limit = job.limits.seconds
         try:
-            for batch in data.batches(job.model, size, skip=done):
+            for batch in data.batches(job.model, size, skip=done, drop_last=False):
                 check(deadline, "scoring the task")
                 count = data.samples_in(job.model, batch)
-                predictions.add(
-                    self.runner.outputs(engine, batch, output_names, progress=deadline, limit_s=limit), count
-                )
+                outputs = run_samples(
+                    job.model, batch, count,
+                    lambda b: self.runner.outputs(engine, b, output_names, progress=deadline, limit_s=limit),
+                )  # fmt: skip
+                if outputs is None:
+                    target = predictions.samples
+                    break
+                predictions.add(outputs, count)
                 deadline.advance(count)
         finally:
             if predictions.samples > done:
                 score = Score.of(task, predictions, str(self.runner.source))
                 self.result = dataclasses.replace(self.result, score=score)
                 self._record_progress(
-                    Stage.SCORED, predictions.samples, len(data), "samples", task.data.count or 0
+                    Stage.SCORED, predictions.samples, target, "samples", task.data.count or 0
                 )
         self._finish_stage(Stage.SCORED)
 

@@ -440,6 +440,14 @@ def _is_arriving(home: Path, seconds: float) -> bool:
     return not required <= names
 
 
+def has_only_row(home: Path) -> bool:
+    """Whether an entry is the row of a result that is elsewhere, as those of a packed store are."""
+    try:
+        return os.listdir(home) == [ROW]  # noqa: PTH208 - as names
+    except OSError:
+        return False
+
+
 def read_entry(home: Path, source: EntrySource) -> VariantResult:
     """The result in the folder of an entry.
 

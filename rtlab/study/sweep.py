@@ -44,7 +44,14 @@ from rtlab.study.records import RecordReader
 from rtlab.study.saving import open_study, save_study
 from rtlab.study.session import Session
 from rtlab.study.sweep_progress import SweepProgress, choose_kind
-from rtlab.study.sweep_rows import SweepRow, add_deltas, decode_row, make_frame, reword_damage
+from rtlab.study.sweep_rows import (
+    SweepRow,
+    add_deltas,
+    decode_row,
+    make_frame,
+    reword_damage,
+    select_rows,
+)
 from rtlab.study.sweep_run import SweepRun
 from rtlab.study.sweep_task import Needs, SweepTask
 
@@ -282,13 +289,13 @@ class ResultStore:
                 weights = planned.state.model.weight_bytes < MOST_BYTES // 2
                 save_study(planned.state, path, stride=planned.stride, weights=weights, samples=True)
 
-    def rows(self) -> tuple[SweepRow, ...]:
-        """The rows of all results and failures, by model and name."""
-        keys = self._list(store.ENTRIES)
-        rows = [self.row(key) for key in keys]
+    def rows(self, *keys: str) -> tuple[SweepRow, ...]:
+        """The rows of all results and failures, by model and name; or of those that ``remove`` would remove."""
+        built = self._list(store.ENTRIES)
+        rows = [self.row(key) for key in built]
         failed = {name.removesuffix(".json") for name in self._list(store.FAILED)}
-        rows += [self.row(key) for key in sorted(failed.difference(keys))]
-        return tuple(sorted(filter(None, rows), key=lambda row: row.order))
+        rows += [self.row(key) for key in sorted(failed.difference(built))]
+        return select_rows(sorted(filter(None, rows), key=lambda row: row.order), keys)
 
     def list_keys(self) -> Iterator[tuple[str, str]]:
         """The keys of all results and failures, each with what it is.
@@ -311,13 +318,16 @@ class ResultStore:
                 row = decode_row(b"", key)
         return row
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self, *keys: str) -> pd.DataFrame:
         """One row for each result and failure, as a ``pandas.DataFrame``: see ``Sweep.frame``.
 
-        >>> store.frame()["model"].unique().tolist()
+        Args:
+            keys: Which, by key, by the beginning of one, or by the name of a model; all by default.
+
+        >>> store.frame("tiny")["model"].unique().tolist()
         ['tiny']
         """
-        return make_frame(self.rows())
+        return make_frame(select_rows(add_deltas(self.rows()), keys))
 
     def study(self, model: str) -> Any:
         """The study of a model with all results that are here; nothing is built or run.
@@ -375,7 +385,7 @@ class ResultStore:
         return open_study(self.path / store.STUDIES / f"{digest}.rtlab")
 
     def load_result(self, state: StudyState, row: SweepRow) -> LoadedResult | None:
-        """Read the result or the failure of a row; None of one that is not there as a whole yet.
+        """Read the result or the failure of a row; None of one that is elsewhere, or not there as a whole yet.
 
         One that is damaged has its words, and costs no other.
         """
@@ -392,7 +402,7 @@ class ResultStore:
             with store.watch_entry(home, _LEFTOVER_S) as is_complete:
                 result = store.read_entry(home, source)
         except (ReadError, OSError) as error:
-            if row.status == "built" and not is_complete():
+            if row.status == "built" and (store.has_only_row(home) or not is_complete()):
                 return None
             title = f'read "{row.variant}"'
             words = error if isinstance(error, ReadError) else wrap_error(error, title, ReadError)
@@ -405,12 +415,10 @@ class ResultStore:
         >>> store.remove("no such key")
         0
         """
-        removed = 0
-        for row in self.rows():
-            if any(row.key.startswith(key) or row.model == key for key in keys if key):
-                self._discard(row.key)
-                removed += 1
-        return removed
+        rows = self.rows(*keys) if keys else ()
+        for row in rows:
+            self._discard(row.key)
+        return len(rows)
 
     def _discard(self, key: str) -> None:
         try:
@@ -466,7 +474,8 @@ def _is_damaged(home: Path) -> bool:
     with store.watch_entry(home, _LEFTOVER_S) as is_complete:
         try:
             files = {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()}
-            store.read_head(files, f'the result "{home}"')
+            if not store.has_only_row(home):
+                store.read_head(files, f'the result "{home}"')
             is_damaged = decode_row(files.get(store.ROW, b""), home.name).status == "damaged"
         except (ReadError, OSError):
             is_damaged = True

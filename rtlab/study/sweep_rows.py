@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class SweepRow(VariantSummary):
     """A variant of a sweep; ``status`` may also be damaged, of an entry that cannot be read.
 
-    ``key`` is that of its entry. ``host`` is the machine that it ran on, ``load`` the share of its processors that
-    other programs took while it was timed, from 0 to 1; ``timings`` counts how often it was timed, of which the
-    quietest counts, and ``runs`` the inferences of that one. ``taken`` is when it was finished, ``work_s`` what all of
-    its work took. ``higher`` says that more of the score is better. ``error`` of a variant that is built says what
-    could not be measured.
+    ``compiler`` is the builder and its release, ``key`` that of its entry. ``host`` is the machine that it ran on,
+    ``load`` the share of its processors that other programs took while it was timed, from 0 to 1; ``timings`` counts
+    how often it was timed, of which the quietest counts, and ``runs`` the inferences of that one. ``taken`` is when it
+    was finished, ``work_s`` what all of its work took. ``higher`` says that more of the score is better. ``error`` of a
+    variant that is built says what could not be measured.
     """
 
     model: Annotated[str, FieldMeta("Model")] = ""
@@ -40,6 +40,12 @@ class SweepRow(VariantSummary):
     higher: bool = True
     study: str = ""
     key: str = ""
+
+    def __post_init__(self) -> None:
+        # A release that was added stands in the backend's name too.
+        backend, _, release = self.compiler.rpartition(" ")
+        compiler = f"{backend.removesuffix(f':{release}')} {release}".strip()
+        object.__setattr__(self, "compiler", compiler)
 
     @property
     def order(self) -> tuple[str, bool, str]:
@@ -83,6 +89,14 @@ def reword_damage(error: RtlabError) -> ReadError:
 def make_frame(rows: Sequence[SweepRow]) -> pd.DataFrame:
     """The table of rows."""
     return ResultTable(SweepRow, add_deltas(rows)).frame()
+
+
+def select_rows(rows: Sequence[SweepRow], keys: Sequence[str]) -> tuple[SweepRow, ...]:
+    """Rows by key, by the beginning of one, or by the name of a model; all without any."""
+    whole, parts = {*keys}, tuple(filter(None, keys))
+    return tuple(
+        row for row in rows if not keys or row.key in whole or row.model in whole or row.key.startswith(parts)
+    )
 
 
 def add_deltas(rows: Sequence[SweepRow]) -> tuple[SweepRow, ...]:

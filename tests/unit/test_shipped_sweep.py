@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -74,6 +75,16 @@ def test_the_results_of_one_model_are_whole(shipped: rtlab.Store) -> None:
     assert set(study.state.results) | set(study.state.failures) == set(study.state.variants)
     assert len(study.state.results) == sum(row.status == "built" for row in rows)
     assert len(study.state.failures) == sum(row.status == "failed" for row in rows)
+
+
+def test_rows_without_results_are_no_garbage(shipped: rtlab.Store) -> None:
+    """Even long after they were unpacked."""
+    before = shipped.rows()
+    for home in (shipped.path / "entries").iterdir():
+        os.utime(home, (0, 0))
+
+    assert {"leftovers": 0, "damaged": 0, "studies": 0} == shipped.collect_garbage()
+    assert shipped.rows() == before
 
 
 def test_the_archive_is_small() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import helper
 
 from nets import graph
 from rtlab import CalibrationData, Study, Task
 from rtlab.core.budget import Budget, WorkContext
+from rtlab.core.model import Model
 from rtlab.core.prepared import Emulation
 from rtlab.core.progress import Silent, check
 from rtlab.core.stage import Stage
@@ -256,3 +258,55 @@ def test_a_stage_without_a_result_ends_with_the_whole_budget_and_says_in_what(mo
     assert words == study["int8"].stages[Stage.TIMED].text
     # Each of the three looks once before it ends.
     assert 15.0 <= now[0] <= 17.0
+
+
+def draw_pictures() -> dict[str, np.ndarray]:
+    """Pictures of one colour each, which the network tells apart."""
+    draw = np.random.default_rng(1)
+    colors, noise = draw.standard_normal((SAMPLES, 3, 1, 1)), draw.standard_normal((SAMPLES, 3, 8, 8))
+    return {"x": (3 * colors + 0.3 * noise).astype(np.float32)}
+
+
+def run_directly(model: Model, samples: np.ndarray) -> np.ndarray:
+    """The first output by ONNX Runtime alone."""
+    session = onnxruntime.InferenceSession(model.bytes(), providers=["CPUExecutionProvider"])
+    return session.run(None, {model.inputs[0]: samples})[0]
+
+
+@pytest.mark.parametrize(("batch", "sizes"), [("N", {"N": 5}), (5, None), ("N", {"N": 64})])
+def test_all_samples_are_scored_where_the_last_batch_is_not_full(batch, sizes) -> None:
+    """Of 24 samples the answers of the network without a batch, every third label of which is another."""
+    model, data = tiny_model(batch=batch), CalibrationData(draw_pictures(), "pictures")
+    labels = run_directly(tiny_model(), data.arrays["x"]).argmax(axis=1)
+    labels[1::3] = (labels[1::3] + 1) % 4
+    study = Study(model, data=data, task=Task(data, labels))
+    study.add("fp32", target="cpu", sizes=sizes)
+    study.run(budget_s=math.inf)
+    score = study["fp32"].score
+    assert (SAMPLES, pytest.approx(100 * 16 / 24)) == (score.samples, score.value)
+    assert "done" == study["fp32"].stages[Stage.SCORED].state
+
+
+def test_without_rows_for_samples_the_full_batches_are_scored_and_counted() -> None:
+    """A sum over a batch has the samples in it that would fill it up."""
+    model = graph(
+        [helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0)], [("x", 1, [5, 3])], [("y", 1, [])], {}
+    )
+    data = CalibrationData({"x": np.ones((SAMPLES, 3), np.float32)}, "ones")
+    task = Task(data, np.zeros(SAMPLES), metric=lambda sums, _: float(np.sum(sums)), name="sum")
+    study = Study(model, data=data, task=task)
+    study.add("fp32", target="cpu")
+    study.run(budget_s=math.inf)
+    score = study["fp32"].score
+    assert (20, 60.0) == (score.samples, score.value)
+    assert "done" == study["fp32"].stages[Stage.SCORED].state
+
+
+def test_without_labels_the_samples_count_that_a_fixed_batch_answers() -> None:
+    model = tiny_model(batch=5)
+    data = CalibrationData(draw_pictures(), "pictures")
+    study = Study(model, data=data, task=Task(data))
+    study.add("fp32", target="cpu")
+    study.run(budget_s=math.inf)
+    assert (20, 100.0) == (study["fp32"].score.samples, study["fp32"].score.value)
+    assert 20 == len(study.task.labels) == len(study.task.data)

@@ -18,16 +18,19 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 import rtlab
+from nets import graph
 from rtlab.core.progress import Silent
 from rtlab.errors import CalibrationError, ReadError, RtlabError, VariantError
 from rtlab.study import runner, stages, sweep, sweep_task
 from rtlab.study import store as entries
 from rtlab.study.sweep_progress import SweepProgress, choose_kind
-from rtlab.study.sweep_rows import add_deltas, encode_row
+from rtlab.study.sweep_rows import add_deltas, decode_row, encode_row
 from rtlab.study.sweep_run import SweepRun
 from rtlab.study.sweep_task import SweepTask, run_task
 from rtlab.testing import tiny_model
@@ -80,6 +83,27 @@ def test_a_grid_takes_models_by_name_and_samples_with_their_task() -> None:
     grid = rtlab.grid(["digits_light", tiny_model()], precision="fp32", backend="classic", target="sm86")
     assert ["digits_light", "tiny"] == [v.state.model.name for v in grid]
     assert [True, False] == [v.state.task is not None for v in grid]
+
+
+def test_names_differ_where_two_choices_are_written_alike() -> None:
+    """Node "smooth" is pruned, or all are smoothed: the second that is called so is named by all of its choices."""
+    weights = {name: np.eye(8, dtype=np.float32) for name in "vw"}
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["a"], name="smooth"),
+        helper.make_node("MatMul", ["a", "w"], ["y"]),
+    ]
+    model = graph(nodes, [("x", 1, [2, 8])], [("y", 1, [2, 8])], weights)
+    grid = rtlab.grid(
+        model,
+        precision="int8",
+        sparsity=[(), "smooth"],
+        treatments=[(), "smooth"],
+        backend="classic",
+        target="sm86",
+    )
+    choices = {v.name: (v.variant.sparsity, len(v.variant.treatments)) for v in grid}
+    assert [((), 0), ((), 1), (("smooth",), 0), (("smooth",), 1)] == sorted(choices.values())
+    assert ((), 1) == choices["int8 smooth"]
 
 
 @pytest.mark.parametrize(
@@ -193,6 +217,63 @@ def test_what_no_file_holds_is_refused_before_anything_runs(tmp_path: Path) -> N
     study.task = dataclasses.replace(study.task, metric=lambda outputs, labels: 0.0)
     with pytest.raises(CalibrationError, match="is a function, which no file holds for the workers"):
         rtlab.Store(tmp_path / "runs").run(rtlab.grid(study, backend="onnxruntime", target="cpu"))
+
+
+def test_what_differs_in_sizes_alone_says_so(tmp_path: Path) -> None:
+    """In rows that were planned, built and failed, in the table, and on an axis of the figure."""
+    choices = {"backend": "classic", "target": "sm86", "sizes": [{}, {"N": 4}, {"x": (2, 3, 8, 8)}]}
+    store = rtlab.Store(tmp_path / "runs")
+    made = store.run(rtlab.grid(tiny_model(), **choices), budget_s=0)
+    expected = ["", "N=4", "x=2x3x8x8"]
+    assert expected == [task.row.sizes for task in made.tasks]
+    assert expected == made.frame()["sizes"].tolist() == sorted(store.frame()["sizes"])
+    for figure in (made.figure("parallel"), store.figure("parallel")):
+        axes = {axis.label: axis.ticktext for axis in figure.data[0].dimensions}
+        assert {"—", *expected[1:]} == {*axes["sizes"]}
+    error = RtlabError("Cannot build: no luck. Wait.")
+    sweep_task.record_failure(store.path, dataclasses.replace(made.tasks[1], key="f" * 32), error)
+    assert ["N=4"] == store.frame("f" * 32)["sizes"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("tensorrt-rtx:1.6.1.120 1.6.1.120", "tensorrt-rtx 1.6.1.120"),
+        ("tensorrt-rtx 1.7.1.42", "tensorrt-rtx 1.7.1.42"),
+        ("classic 8.6", "classic 8.6"),
+        ("mine ", "mine"),
+        ("mine", "mine"),
+        ("", ""),
+    ],
+)
+def test_an_added_release_is_named_once(written: str, shown: str, copied: rtlab.Store) -> None:
+    """The words of a row's file and those of a task are the same."""
+    row, other = copied.rows()[:2]
+    file = copied.path / "entries" / row.key / "row.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "compiler": written}))
+    assert [shown, other.compiler] == [copied.row(key.key).compiler for key in (row, other)]
+    assert shown == decode_row(encode_row(dataclasses.replace(row, compiler=written)), row.key).compiler
+
+
+def test_rows_of_a_store_are_chosen_as_they_are_removed(copied: rtlab.Store) -> None:
+    """By key, its beginning, or a model; differences are to the fp32 of all results."""
+    frame = copied.frame().set_index("variant")
+    key = frame.loc["int8 mse", "key"]
+    for chosen in (key, key[:12]):
+        (row,) = copied.rows(chosen)
+        assert "int8 mse" == row.variant
+        assert frame.loc["int8 mse", "score_delta"] == copied.frame(chosen).iloc[0]["score_delta"]
+    assert 2 == len(copied.frame(frame.loc["fp16", "key"], key))
+    assert 4 == len(copied.rows("tiny")) == len(copied.rows())
+    assert () == copied.rows("tin") == copied.rows("")
+    figure = copied.figure("pareto", *frame.loc[["int8 auto", "int8 mse"], "key"], y="score_delta")
+    dots = next(trace for trace in figure.data if trace.mode == "markers")
+    assert frame.loc[["int8 auto", "int8 mse"], "score_delta"].tolist() == [*dots.y]
+    assert "2 of 2 variants" in figure.layout.title.text
+    with pytest.raises(VariantError, match='Cannot draw "pareto": no result is of "other"'):
+        copied.figure("pareto", "other")
+    assert 0 == copied.remove() == copied.remove("", "other")
+    assert 1 == copied.remove(key[:12])
 
 
 # --- failures -------------------------------------------------------------------------------------------------------
@@ -336,6 +417,26 @@ def test_what_is_removed_is_gone_and_what_killed_workers_left_too(copied: rtlab.
     assert 3 == copied.remove("tiny")
     assert {"leftovers": 0, "damaged": 0, "studies": 1} == copied.collect_garbage()
     assert 0 == len(copied.frame())
+
+
+def test_a_row_whose_result_is_elsewhere_is_no_garbage(copied: rtlab.Store, counted: list[str]) -> None:
+    """As in a store of which only the table was packed; all of it is old."""
+    row, other = copied.rows()[:2]
+    for path in (copied.path / "entries" / row.key).iterdir():
+        if path.name != "row.json":
+            path.unlink()
+    (copied.path / "entries" / other.key / "row.json").unlink()
+    for path in (copied.path / "entries").glob("*"):
+        os.utime(path, (0, 0))
+    assert {"leftovers": 0, "damaged": 1, "studies": 0} == copied.collect_garbage()
+    assert row == copied.row(row.key)
+    assert copied.row(other.key) is None
+    # The study has what is here, and no failure in the place of the rest.
+    study = copied.study("tiny")
+    assert ["int8 auto", "int8 mse"] == list(study.state.results)
+    assert {} == study.state.failures
+    copied.run(make_grid())
+    assert [other.variant] == counted
 
 
 def test_two_that_compute_one_key_are_no_error(copied: rtlab.Store) -> None:

@@ -11,6 +11,7 @@ from rtlab.analyses.score import compute_score_delta, find_reference
 from rtlab.analyses.timing import compute_timing
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.core.schema import FieldMeta
+from rtlab.core.variant import format_size
 from rtlab.documents.numbers import get_layer_noun
 from rtlab.documents.results import ResultTable
 
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 class VariantSummary:
     """What a variant is, and its numbers; None and empty where there is none, never 0.
 
-    ``status`` is planned, failed, built or read. ``layers`` counts those of ``counted``, without sync and jump entries.
-    ``estimate_ms`` is one inference on ``estimate_gpu``, ``time_ms`` the median of those on ``processor``.
+    ``status`` is planned, failed, built or read. ``sizes`` are those that differ from the study's. ``layers`` counts
+    those of ``counted``, without sync and jump entries. ``estimate_ms`` is one inference on ``estimate_gpu``,
+    ``time_ms`` the median of those on ``processor``.
     ``output_sqnr`` is that of the output, or the part of one, that fares worst, over ``compared`` samples; infinite
     where all are equal to fp32. ``score_delta`` is the difference to the fp32 variant, ``scored`` counts the samples of
     the score. ``random_input`` names what rests on random samples.
@@ -40,6 +42,7 @@ class VariantSummary:
     calibrator: Annotated[str, FieldMeta("Calibrator", omit=True)]
     target: Annotated[str, FieldMeta("Target")]
     backend: Annotated[str, FieldMeta("Backend", omit=True)]
+    sizes: Annotated[str, FieldMeta("Sizes", omit=True)] = ""
     nodes: Annotated[int | None, FieldMeta("Nodes")] = None
     layers: Annotated[int | None, FieldMeta("Layers", origin="{self.layers_origin}")] = None
     layers_origin: Annotated[str, FieldMeta()] = ""
@@ -103,6 +106,7 @@ def describe_variant(name: str, variant: Variant, title: str = "") -> VariantSum
         calibrator=str(variant.calibrator or ""),
         target=str(variant.target),
         backend=variant.backend or "",
+        sizes=", ".join(map(format_size, variant.sizes)),
     )
 
 

@@ -268,7 +268,7 @@ def _list_choices(row: SweepRow) -> dict[str, str]:
     """The choices that a row has itself."""
     return {
         name: getattr(row, name)
-        for name in ("model", "precision", "calibrator", "target", "backend", "compiler")
+        for name in ("model", "precision", "calibrator", "target", "backend", "sizes", "compiler")
     }
 
 
