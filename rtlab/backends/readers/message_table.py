@@ -617,7 +617,8 @@ MESSAGES: tuple[Message, ...] = (
         r"DLL load failed while importing (?P<name5>tensorrt\w*)",
         "A library cannot be loaded{at_names}.",
         "It, or one that it needs, is not installed in this release, or not in the search path.",
-        "Install the release that the program names, and put its folder into LD_LIBRARY_PATH (Windows: PATH).",
+        "Install the release that the file name or its program names, and put its folder into LD_LIBRARY_PATH "
+        "(Windows: PATH). If a plugin needs another release than the program, build the plugin for the program's.",
         "7 to 11", _ORT,
     ),
     Message(
@@ -741,9 +742,10 @@ MESSAGES: tuple[Message, ...] = (
         "parser-type",
         r"(?P<reason>Unsupported ONNX data type: \w+(?: \(\d+\))?)|"
         r"(?P<reason2>Found unsupported datatype \(\d+\) when importing initializer): (?P<name>\S+)|"
-        r"UNSUPPORTED_NODE_DATATYPE: (?P<reason3>.*)",
+        r"UNSUPPORTED_NODE_DATATYPE: (?!Found unsupported datatype.* initializer)(?P<reason3>.*)",
         "The parser does not take the type of {names}.",
-        "TensorRT has fewer types than ONNX. By number: 2 UINT8, 5 INT16, 8 STRING, 11 DOUBLE, 13 UINT64.",
+        "TensorRT has fewer types than ONNX. By number: 2 UINT8, 5 INT16, 8 STRING, 11 DOUBLE, "
+        "13 UINT64, 14 COMPLEX64, 15 COMPLEX128.",
         "Cast it in the model to a type that TensorRT has, or move that part out.", "7 to 11", _PARSER, _PARSE,
         is_parser=True,
     ),

@@ -113,6 +113,8 @@ _TACTIC = re.compile(
 _PREFIX = re.compile(r"^\s*(?:\[[^\[\]]{1,60}\]\s*)*")
 _BLOCK = re.compile(r'^(?:.*ModelImporter\.cpp:\d+: )? ?(?P<key>name|op_type): "(?P<value>.*)"')
 _IN_NODE = re.compile(r"In node (?P<index>-?\d+)(?: with name: (?P<name>.*?) and operator: (?P<op>\w*))?")
+#: The parser's last line on a node.
+_ASSERTION = re.compile(r"^\[\d+\] Assertion failed: ")
 _PARSING = re.compile(r'While parsing node number \d+ \[(?P<op>\w+)(?: -> "(?P<output>[^"]*)")?')
 #: Lines above a refusal in which the node is printed; a node of many inputs or a body takes some.
 _ABOVE = 400
@@ -453,7 +455,9 @@ def _find_node(lines: Sequence[str], index: int) -> tuple[str, str]:
     And its operator; both are empty where the lines have none.
     """
     if (stated := _IN_NODE.search(lines[index])) is not None:
-        return stated["name"] or stated["op"] or f"node {stated['index']}", stated["op"] or ""
+        # Node -1 is none: the message is of the whole model, or of a weight.
+        number = "" if stated["index"] == "-1" else f"node {stated['index']}"
+        return stated["name"] or stated["op"] or number, stated["op"] or ""
     announced = _PARSING.search(lines[index])
     if announced is not None and "--- Begin node" in "".join(lines[index + 1 : index + 2]):
         # The node is printed behind.
@@ -463,6 +467,8 @@ def _find_node(lines: Sequence[str], index: int) -> tuple[str, str]:
     fields: dict[str, str] = {}
     is_inside = False
     for distance, line in enumerate(reversed(lines[max(0, index + 1 - _ABOVE) : index + 1])):
+        if distance and not is_inside and _ASSERTION.match(line):
+            break
         is_inside |= "--- End node ---" in line
         if (block := _BLOCK.match(line)) is not None:
             is_inside = True

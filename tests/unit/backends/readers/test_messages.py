@@ -232,6 +232,11 @@ FRAGMENTS = {
         "failed: false",
         "sequence", ("/list/at",),
     ),
+    "type of a weight": Fragment(
+        "In node -1 with name:  and operator:  (importModel): UNSUPPORTED_NODE_DATATYPE: Found unsupported datatype "
+        "(15) when importing initializer: twiddle.table",
+        "parser-type", ("twiddle.table",), ("15 COMPLEX128",),
+    ),
     "trt8 split to sequence": Fragment(
         "In node 9 (parseGraph): UNSUPPORTED_NODE: No importer registered for op: SplitToSequence", "sequence",
         ("node 9",),
