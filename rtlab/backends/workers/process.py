@@ -441,6 +441,10 @@ class _Report:
             self._send("advance", (self._steps,))
             self._steps = 0
 
+    def publish(self, value: object) -> None:
+        """Send a result before the call ends, or after it, during the next one; the parent's reporter takes it."""
+        self._send("publish", (value,))
+
     def stopped(self) -> bool:
         """Never: the parent ends a call by ending the child."""
         return False
