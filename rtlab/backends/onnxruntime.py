@@ -696,27 +696,30 @@ class OnnxRuntime:
         where ONNX Runtime refuses a model, and those of ``reduce``. After a crash, a call without a batch does nothing.
         """
         child, sessions = session_child.POOL.acquire(), list[tuple[int, tuple[str, ...]]]()
+        results: collections.deque[R] = collections.deque()
 
-        def create_bounds(receive: Callable[[R], None]) -> Bounds:
-            return self._create_bounds("run", session_child.Receiver(progress or Silent(), receive), limit_s)
+        def deliver() -> None:
+            while results:
+                receive(results.popleft())
+
+        delivering = session_child.Delivering(progress or Silent(), deliver)
+        create_bounds = functools.partial(self._create_bounds, "run", delivering, limit_s)
 
         def run(batch: Batch | None, samples: int) -> None:
             if batch is not None:
                 payload = (sessions[0][0], dict(batch), samples)
-                session_child.call(inference.reduce, payload, create_bounds(receive), child)
-                for model, _ in reads:
-                    _require_unchanged(model)
+                session_child.call(inference.reduce, payload, create_bounds(), child)
             elif child.process.alive:
-                # A result may be the step that ends the work: then nothing is left to be stopped.
-                results: list[R] = []
-                bounds = create_bounds(results.append)
+                # What was computed takes a moment to be reduced, and counts for work that is stopped, too.
+                bounds = self._create_bounds("run", None, limit_s)
                 session_child.call(inference.reduce, (sessions[0][0], None, 0), bounds, child)
-                for result in results:
-                    receive(result)
+            deliver()
+            for model, _ in reads:
+                _require_unchanged(model)
 
         with contextlib.ExitStack() as stack:
             for model, names in reads:
-                bounds = create_bounds(receive)
+                bounds = create_bounds()
                 _require_memory(model, bounds)
                 with open_session_model(model, names, progress) as data:
                     # Nearly all values are handed out, and the function that takes them needs the processor too.
@@ -727,7 +730,9 @@ class OnnxRuntime:
                     session = ChildSession(spec, bounds, child)
                 sessions.append((session.number, tuple(names)))
                 stack.callback(session.close)
-            session_child.call(inference.start_reduction, (sessions, reduce), create_bounds(receive), child)
+            session_child.call(inference.start_reduction, (sessions, reduce), create_bounds(), child)
+            child.process.receivers[sessions[0][0]] = results.append
+            stack.callback(child.process.receivers.pop, sessions[0][0])
             yield run
 
     def release(self, engine: Engine) -> None:

@@ -130,7 +130,9 @@ def test_batches_before_a_crash_are_kept_and_measuring_goes_on_behind_them(undis
     study, progress = planned(), Crashing(PHASES[stage], batches=1)
     study.run(progress=progress, budget_s=math.inf)
     known = study["int8"].stages[stage]
-    assert ("partial", "failed", BATCH, SAMPLES) == (known.state, known.why, known.done, known.target_count)
+    assert ("partial", "failed", SAMPLES) == (known.state, known.why, known.target_count)
+    # A comparison sums one batch while the next is computed.
+    assert known.done in ({BATCH, 2 * BATCH} if stage is Stage.COMPARED else {BATCH})
     assert "crashed with SIGSEGV" in known.text
     study.measure("int8", budget_s=math.inf)
     assert ["done"] * 4 == states(study)
@@ -141,13 +143,15 @@ def test_batches_before_a_crash_are_kept_and_measuring_goes_on_behind_them(undis
 @pytest.mark.slow
 def test_a_crash_in_the_middle_of_the_comparison_ends_the_comparison_alone() -> None:
     """Its sums are those of the samples before; the stage behind it starts another process."""
-    few = planned()
-    few.run(budget_s=1e-9)
     study, progress = planned(), Crashing(PHASES[Stage.COMPARED], "SIGKILL", batches=1)
     study.run(progress=progress, budget_s=math.inf)
     assert ["done", "done", "partial", "done"] == states(study)
     assert "crashed with SIGKILL" in study["int8"].stages[Stage.COMPARED].text
-    assert BATCH == study["int8"].accuracy.samples
+    few = planned()
+    few.run(budget_s=1e-9)
+    if study["int8"].accuracy.samples > BATCH:
+        few.measure("int8", budget_s=1e-9)
+    assert few["int8"].accuracy.samples == study["int8"].accuracy.samples < SAMPLES
     assert few["int8"].accuracy.values == study["int8"].accuracy.values
 
 

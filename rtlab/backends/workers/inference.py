@@ -158,8 +158,8 @@ class SessionSpec:
 class Publisher(Protocol):
     """The reporter of a call that also sends results, even after the call."""
 
-    def publish(self, value: object) -> None:
-        """Send a result."""
+    def publish(self, key: int, result: object) -> None:
+        """Send a result to the receiver of a key."""
 
 
 class _Reduction:
@@ -182,7 +182,7 @@ class _Reduction:
             self._pending = self._pool.submit(self._publish, values, samples, report)
 
     def _publish(self, values: Sequence[Outputs], samples: int, report: Publisher) -> None:
-        report.publish(self._function(values, samples))
+        report.publish(self._reads[0][0], self._function(values, samples))
 
 
 def preload() -> None:

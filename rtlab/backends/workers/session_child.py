@@ -100,12 +100,17 @@ class ChildSession:
                 call(inference.trim_memory, None, bounds, self._child)
 
 
-class Receiver:
-    """A reporter that also receives what is published before a call ends."""
+class Delivering(Silent):
+    """The reporter of a call that hands over what has come whenever it is asked whether to stop."""
 
-    def __init__(self, progress: Progress, receive: Callable[[R], None]) -> None:
-        self.phase, self.advance, self.stopped = progress.phase, progress.advance, progress.stopped
-        self.publish = receive
+    def __init__(self, progress: Progress, deliver: Callable[[], None]) -> None:
+        super().__init__()
+        self._progress, self._deliver = progress, deliver
+
+    def stopped(self) -> bool:
+        """Whether the work should end, also with what is handed over."""
+        self._deliver()
+        return self._progress.stopped()
 
 
 def _release(child: PooledChild, number: int) -> None:
