@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import onnx
@@ -29,6 +29,7 @@ from rtlab.backends.standard_operators import StandardForm, needs_standard_opera
 from rtlab.backends.workers import inference, session_child
 from rtlab.backends.workers.inference import (
     KEEP_WEIGHTS_MAPPED,
+    NEVER_SPIN,
     RECORD_PLACEMENT,
     STOP_SPINNING,
     SessionSpec,
@@ -57,6 +58,8 @@ from rtlab.errors import BuildError, RunError, Unavailable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+R = TypeVar("R")
 
 #: Bytes from which a weight lies outside the model that a session reads.
 _EXTERNAL = 1024
@@ -676,6 +679,61 @@ class OnnxRuntime:
                 # The weights are read from the folder, which not every system can remove before.
                 sessions.clear()
                 inference.free_memory()
+
+    @contextlib.contextmanager
+    def reducing(
+        self,
+        reads: Sequence[tuple[Model, Sequence[str]]],
+        reduce: Callable[[Sequence[Outputs], int], R],
+        receive: Callable[[R], None],
+        *,
+        progress: Progress | None = None,
+        limit_s: float | None = None,
+    ) -> Iterator[Callable[[Batch | None, int], None]]:
+        """Sessions in one child, at level BASIC; what ``reduce`` takes lies in their memory, and is not copied.
+
+        ``limit_s`` counts for opening each session, and for each batch. Errors are those of ``outputs``, ``BuildError``
+        where ONNX Runtime refuses a model, and those of ``reduce``. After a crash, a call without a batch does nothing.
+        """
+        child, sessions = session_child.POOL.acquire(), list[tuple[int, tuple[str, ...]]]()
+        results: collections.deque[R] = collections.deque()
+
+        def deliver() -> None:
+            while results:
+                receive(results.popleft())
+
+        delivering = session_child.Delivering(progress or Silent(), deliver)
+        create_bounds = functools.partial(self._create_bounds, "run", delivering, limit_s)
+
+        def run(batch: Batch | None, samples: int) -> None:
+            if batch is not None:
+                payload = (sessions[0][0], dict(batch), samples)
+                session_child.call(inference.reduce, payload, create_bounds(), child)
+            elif child.process.alive:
+                # What was computed takes a moment to be reduced, and counts for work that is stopped, too.
+                bounds = self._create_bounds("run", None, limit_s)
+                session_child.call(inference.reduce, (sessions[0][0], None, 0), bounds, child)
+            deliver()
+            for model, _ in reads:
+                _require_unchanged(model)
+
+        with contextlib.ExitStack() as stack:
+            for model, names in reads:
+                bounds = create_bounds()
+                _require_memory(model, bounds)
+                with open_session_model(model, names, progress) as data:
+                    # Nearly all values are handed out, and the function that takes them needs the processor too.
+                    spec = self._create_spec(
+                        data, bounds.error_prefix, "basic", planned=False,
+                        entries=(NEVER_SPIN, *_choose_mapping(model)), folder=find_weights_folder(model),
+                    )  # fmt: skip
+                    session = ChildSession(spec, bounds, child)
+                sessions.append((session.number, tuple(names)))
+                stack.callback(session.close)
+            session_child.call(inference.start_reduction, (sessions, reduce), create_bounds(), child)
+            child.process.receivers[sessions[0][0]] = results.append
+            stack.callback(child.process.receivers.pop, sessions[0][0])
+            yield run
 
     def release(self, engine: Engine) -> None:
         """Forget the sessions of an engine, which hold its weights."""

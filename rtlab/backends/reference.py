@@ -1,4 +1,4 @@
-"""What runs here, and the model itself in fp32 on the CPU, which other variants are compared with."""
+"""What runs here."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from typing import cast
 
 from rtlab import backends
 from rtlab.backends.capabilities import require_capability
-from rtlab.core.engine import Engine
-from rtlab.core.model import Model
-from rtlab.core.protocols import BuildRequest, Evaluator, Progress, Runner
-from rtlab.core.variant import Variant
+from rtlab.core.protocols import Evaluator, Runner
 from rtlab.errors import Unavailable
 
 #: What computes references, emulations and what calibration observes: it is wherever rtlab is.
@@ -32,8 +29,3 @@ def get_evaluator() -> Evaluator:
 def get_stand_in() -> str | None:
     """The name of what runs a model in the place of an engine that cannot run here; None where that is missing."""
     return _EVALUATOR if backends.get(_EVALUATOR).availability().ok else None
-
-
-def build_reference(model: Model, progress: Progress) -> Engine:
-    """The model in fp32 for the CPU, every value of which can be read."""
-    return get_evaluator().build(BuildRequest(model, Variant.of("fp32"), level="basic"), progress)

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from rtlab.core.arrays import Batch
 from rtlab.core.buildlog import Entry, Operator
@@ -20,6 +20,8 @@ from rtlab.core.engine import Engine, Layer, Tensor  # noqa: F401 - with all imp
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs, Profile, Recording, Throughput
 from rtlab.core.variant import Precision, Target, Variant
+
+R = TypeVar("R")
 
 
 class Progress(Protocol):
@@ -331,6 +333,23 @@ class Evaluator(Builder, Runner, Protocol):
         limit_s: float | None = None,
     ) -> AbstractContextManager[Callable[[Batch], Outputs]]:
         """A context with a function that returns the named values of a model for a batch."""
+
+    def reducing(
+        self,
+        reads: Sequence[tuple[Model, Sequence[str]]],
+        reduce: Callable[[Sequence[Outputs], int], R],
+        receive: Callable[[R], None],
+        *,
+        progress: Progress | None = None,
+        limit_s: float | None = None,
+    ) -> AbstractContextManager[Callable[[Batch | None, int], None]]:
+        """A context with a function that runs models on a batch of so many samples, and has their values reduced.
+
+        ``reads`` has each model, all of the same inputs, with the names of its values; no fusion changes how they are
+        computed. ``reduce`` takes these by model, and the number of samples, where they are computed: it is pickled
+        once, with what it is bound to. It works while the next batch is computed. ``receive`` gets what it returns for
+        each batch in turn, during later calls, of which the last one is without a batch.
+        """
 
 
 #: The protocols of a backend by the field of ``Capabilities`` that declares them.

@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rtlab import backends
-from rtlab.analyses.accuracy import Comparison, list_comparable_values
-from rtlab.backends.reference import build_reference, get_evaluator, get_runner
+from rtlab.analyses.accuracy import Comparison, compare_values, list_comparable_values
+from rtlab.backends.reference import get_evaluator, get_runner
 from rtlab.backends.workers.inference import free_memory
 from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.engine import Engine
 from rtlab.core.external_data import LARGE_WEIGHTS
-from rtlab.core.facts import SCORED, Score, VariantResult
+from rtlab.core.facts import SCORED, Errors, Score, VariantResult
 from rtlab.core.progress import Deadline, Silent, check
 from rtlab.core.protocols import BuildRequest, Progress, Runner
 from rtlab.core.stage import Stage, StageStatus, Why
 from rtlab.core.task import Predictions
 from rtlab.core.variant import Precision
 from rtlab.errors import BackendError, Cancelled, RtlabError, wrap_error
-from rtlab.experiments.running import batch_size, fixed_batch, run_samples, value_bytes
+from rtlab.experiments.running import batch_size, fixed_batch, open_engine, run_samples, value_bytes
 from rtlab.quantize import existing_qdq, rewrites
 from rtlab.quantize.isolated_error import (
     IsolatedErrorModel,
@@ -39,9 +38,10 @@ from rtlab.quantize.isolated_error import (
 from rtlab.study.job import Job
 
 if TYPE_CHECKING:
+    from rtlab.core.arrays import Batch
     from rtlab.core.data import CalibrationData
     from rtlab.core.model import Model
-    from rtlab.core.trace import Outputs, Profile
+    from rtlab.core.trace import Profile
 
 #: Inferences that every layer is timed in, and samples that values are compared on, where the time suffices.
 _RUNS, _COMPARED = 30, 32
@@ -51,6 +51,8 @@ _PARTS = {Stage.TIMED: 1 / 3, Stage.COMPARED: 2 / 3, Stage.SCORED: 1.0}
 _READ_BYTES = 256 << 20
 #: Takes a profile, perhaps several times while so many seconds remain as the second function returns.
 Take = Callable[[Callable[[], "Profile"], Callable[[], float]], "Profile"]
+#: Takes a batch, None after the last one, with its number of samples.
+Compare = Callable[["Batch | None", int], None]
 #: Returns the context of a timing, with what takes it; None where it is simply taken.
 Slot = Callable[[], contextlib.AbstractContextManager["Take | None"]]
 _AGAIN: dict[Why, str] = {
@@ -168,6 +170,7 @@ class _Measuring:
         #: What computes in the place of an engine that is not run by its own backend.
         self._stand_in = None if self._on_builder else get_evaluator()
         self.runner: Runner = self._stand_in or get_runner(result.engine.backend)
+        self._emulation_model: Model | None = None
         self._emulation_engine: Engine | None = None
 
     def stages(self) -> Iterator[VariantResult]:
@@ -279,17 +282,21 @@ class _Measuring:
                 break
         else:
             return
-        reader, comparison = get_evaluator(), Comparison(model, names)
-        plain = build_reference(model, deadline)
+        reader, received = get_evaluator(), list[Errors]()
         try:
             for group in _groups(names, value_bytes(model, names, data, reader)):
-                for batch in data.batches(model, batch_size(model, group, data, reader)):
-                    values = reader.outputs(plain, batch, group, progress=deadline, limit_s=limit)
-                    comparison.add(values, values, data.samples_in(model, batch))
+                take = functools.partial(
+                    compare_values, Comparison(model, names, received[-1] if received else None), {}, ()
+                )
+                with reader.reducing(
+                    [(model, group)], take, received.append, progress=deadline, limit_s=limit
+                ) as compare:
+                    for batch in data.batches(model, batch_size(model, group, data, reader)):
+                        compare(batch, data.samples_in(model, batch))
+                    compare(None, 0)
         finally:
-            reader.release(plain)
-            errors = comparison.to_errors(f"{self.runner.source}, {data.source}", synthetic=data.synthetic)
-            self.result = dataclasses.replace(self.result, errors=errors)
+            if received:
+                self.result = dataclasses.replace(self.result, errors=self._add_origin(received[-1], data))
 
     # --- values ---------------------------------------------------------------------------------------------------
 
@@ -298,24 +305,28 @@ class _Measuring:
         assert self.job.data is not None  # noqa: S101 - only what compiles goes without
         return self.job.data
 
+    def _emulation(self, deadline: WorkContext[None]) -> Model:
+        """What the CPU computes in the place of an engine that is not run by its own backend."""
+        if self._emulation_model is None:
+            deadline.phase("Preparing what the CPU computes")
+            self._emulation_model = replace_stored_weights(
+                self.result.prepared.emulate(deadline), self.result.source.by_id
+            )
+            # It took three times as much memory to make, while the sessions that are compared are still to come.
+            free_memory()
+        return self._emulation_model
+
     def _engine(self, deadline: WorkContext[None]) -> Engine:
         """What computes the variant's values: the engine itself, or its emulation on the CPU."""
         if self._stand_in is None:
             return self.result.engine
         if self._emulation_engine is None:
-            deadline.phase("Preparing what the CPU computes")
-            emulation = replace_stored_weights(
-                self.result.prepared.emulate(deadline), self.result.source.by_id
-            )
-            # It took three times as much memory to make, while the engines that are compared are still to come.
-            free_memory()
-            request = BuildRequest(emulation, self.job.variant, level="basic")
+            request = BuildRequest(self._emulation(deadline), self.job.variant, level="basic")
             self._emulation_engine = self._stand_in.build(request, deadline)
         return self._emulation_engine
 
     def _compare(self, deadline: WorkContext[None]) -> None:
-        job, engine = self.job, self._engine(deadline)
-        ready = self.result.prepared
+        job, ready = self.job, self.result.prepared
         model = ready.reference or job.model
         # Its own pairs round as well: errors are those against the model without them.
         variant = ready.model if self._on_builder else ready.emulate(deadline)
@@ -323,7 +334,7 @@ class _Measuring:
         names = tuple(n for n in list_comparable_values(model, variant) if n in job.model.values)
         if self._on_builder:
             batch = next(self._data.batches(self.result.prepared.model, 1))
-            readable = {*self.runner.unfused(engine, batch, deadline), *ready.model.outputs}
+            readable = {*self.runner.unfused(self.result.engine, batch, deadline), *ready.model.outputs}
             names = tuple(n for n in names if n in readable)
         if not names:
             text = "no value of the model is left to be compared"
@@ -331,46 +342,92 @@ class _Measuring:
             return
         every = job.task.data if job.task else self._data
         data = every if job.all_samples else every.take(max(_COMPARED, fixed_batch(model)))
-        previous_errors = self.result.errors
-        limits = {v: s.amax for v, s in ready.scales.items()}
-        comparison = Comparison(model, names, previous_errors, limits)
         # A comparison that began without isolated errors goes on without.
-        shadow = self._shadow(names) if comparison.has_isolated_errors else None
-        target, available = len(data), every.count or 0
-        reader = get_evaluator()
-        plain, shadow = _open_reference(model, shadow, deadline)
-        comparison.has_isolated_errors = shadow is not None
-        deadline.phase("Comparing values", target)
-        limit = job.limits.seconds
-        # One batch is summed while the next is computed.
-        pool = ThreadPoolExecutor(1)
-        pending_sum: Future[None] = pool.submit(lambda: None)
+        has_isolated_errors = self.result.errors is None or self.result.errors.isolated_errors is not None
+        shadow = self._shadow(names) if has_isolated_errors else None
+        limits = {v: s.amax for v, s in ready.scales.items()}
+        target, available, reader = len(data), every.count or 0, get_evaluator()
         try:
             for group in _groups(names, value_bytes(model, names, data, reader)):
-                pending_sum.result()
                 size = 1 if self._on_builder else batch_size(model, group, data, reader)
-                for batch in data.batches(model, size, skip=comparison.samples_of(group)):
-                    check(deadline, "comparing values")
-                    count = data.samples_in(model, batch)
-                    sums = {} if shadow is None else shadow.error_sums
-                    requested_names = (*group, *(n for v in group if v in sums for n in sums[v].scalars))
-                    before = reader.outputs(plain, batch, requested_names, progress=deadline, limit_s=limit)
-                    after = self.runner.outputs(engine, batch, group, progress=deadline, limit_s=limit)
-                    pending_sum.result()
-                    pending_sum = pool.submit(_add, comparison, shadow, before, after, count)
-                    deadline.advance(count)
-            pending_sum.result()
-        finally:
-            pool.shutdown()
-            reader.release(plain)
-            self.runner.release(engine)
-            errors = comparison.to_errors(f"{self.runner.source}, {data.source}", synthetic=data.synthetic)
-            if errors.sample_counts:
-                self.result = dataclasses.replace(self.result, errors=errors)
-                self._record_progress(
-                    Stage.COMPARED, comparison.samples_of(names), target, "samples", available
+                skip = _count_samples(self.result.errors, group)
+                keep = functools.partial(self._keep_errors, group, data, deadline)
+                work = _Comparing(
+                    Comparison(model, names, self.result.errors, limits), model, group, keep, deadline
                 )
+                with contextlib.ExitStack() as stack:
+                    if self._on_builder:
+                        compare = self._open_engines(stack, work)
+                    else:
+                        compare, shadow = self._open_sessions(stack, work, shadow)
+                    deadline.phase("Comparing values", target)
+                    try:
+                        for batch in data.batches(model, size, skip=skip):
+                            check(deadline, "comparing values")
+                            compare(batch, data.samples_in(model, batch))
+                            if not deadline.remaining:
+                                # What was computed is summed, and nothing else begins.
+                                break
+                    finally:
+                        compare(None, 0)
+        finally:
+            if self.result.errors is not None:
+                done = _count_samples(self.result.errors, names)
+                self._record_progress(Stage.COMPARED, done, target, "samples", available)
         self._finish_stage(Stage.COMPARED)
+
+    def _keep_errors(
+        self, group: Sequence[str], data: CalibrationData, deadline: WorkContext[None], errors: Errors
+    ) -> None:
+        done = _count_samples(errors, group) - _count_samples(self.result.errors, group)
+        self.result = dataclasses.replace(self.result, errors=self._add_origin(errors, data))
+        deadline.advance(done)
+
+    def _add_origin(self, errors: Errors, data: CalibrationData) -> Errors:
+        source = f"{self.runner.source}, {data.source}"
+        return dataclasses.replace(errors, source=source, synthetic=data.synthetic)
+
+    def _open_engines(self, stack: contextlib.ExitStack, work: _Comparing) -> Compare:
+        """Compare the engine, where it was built, with the reference on the CPU; each runs in its own process."""
+        reader, engine, limit = get_evaluator(), self.result.engine, self.job.limits.seconds
+        stack.callback(self.runner.release, engine)
+        reference = stack.enter_context(open_engine(reader, work.model, work.deadline))
+        runs = (functools.partial(reader.outputs, reference), functools.partial(self.runner.outputs, engine))
+        work.comparison.has_isolated_errors = False
+
+        def compare(batch: Batch | None, samples: int) -> None:
+            if batch is not None:
+                values = [r(batch, work.group, progress=work.deadline, limit_s=limit) for r in runs]
+                work.keep(compare_values(work.comparison, {}, (), values, samples))
+
+        return compare
+
+    def _open_sessions(
+        self, stack: contextlib.ExitStack, work: _Comparing, shadow: IsolatedErrorModel | None
+    ) -> tuple[Compare, IsolatedErrorModel | None]:
+        """Compare on the CPU with isolated errors, or without where these are beyond what runs here."""
+        variant, group, comparison = self._emulation(work.deadline), work.group, work.comparison
+        work.deadline.phase("Opening what is compared")
+
+        def open_sessions(
+            reference: tuple[Model, Sequence[str]],
+            error_sums: Mapping[str, tuple[str, str, str]],
+            parted: Iterable[str],
+        ) -> Compare:
+            take = functools.partial(compare_values, comparison, error_sums, parted)
+            limit = self.job.limits.seconds
+            reads = [reference, (variant, group)]
+            return stack.enter_context(
+                get_evaluator().reducing(reads, take, work.keep, progress=work.deadline, limit_s=limit)
+            )
+
+        if shadow is not None:
+            error_sums = {v: shadow.error_sums[v].scalars for v in group if v in shadow.error_sums}
+            names = (*group, *(n for scalars in error_sums.values() for n in scalars))
+            with contextlib.suppress(BackendError):
+                return open_sessions((shadow.model, names), error_sums, shadow.parted), shadow
+        comparison.has_isolated_errors = False
+        return open_sessions((work.model, group), {}, ()), None
 
     def _shadow(self, names: Sequence[str]) -> IsolatedErrorModel | None:
         """The reference with the error that each node makes by itself; None where there is no such graph."""
@@ -422,14 +479,15 @@ class _Measuring:
         self._finish_stage(Stage.SCORED)
 
 
-def _open_reference(
-    model: Model, shadow: IsolatedErrorModel | None, deadline: WorkContext[None]
-) -> tuple[Engine, IsolatedErrorModel | None]:
-    """The reference with isolated errors, or without where these are beyond what runs here."""
-    if shadow is not None:
-        with contextlib.suppress(BackendError):
-            return build_reference(shadow.model, deadline), shadow
-    return build_reference(model, deadline), None
+@dataclasses.dataclass(frozen=True)
+class _Comparing:
+    """A group of values of the reference that is compared, and what keeps the errors after each batch."""
+
+    comparison: Comparison
+    model: Model
+    group: Sequence[str]
+    keep: Callable[[Errors], None]
+    deadline: WorkContext[None]
 
 
 def _list_parted_values(source: Model, reference: Model) -> frozenset[str]:
@@ -438,23 +496,9 @@ def _list_parted_values(source: Model, reference: Model) -> frozenset[str]:
     return frozenset(v for n in parted for v in n.outputs)
 
 
-def _add(
-    comparison: Comparison,
-    shadow: IsolatedErrorModel | None,
-    reference_outputs: Outputs,
-    variant: Outputs,
-    count: int,
-) -> None:
-    comparison.add(reference_outputs, variant, count)
-    isolated_errors = dict.fromkeys(() if shadow is None else shadow.parted, (math.inf, math.inf))
-    for value, names in ({} if shadow is None else shadow.error_sums).items():
-        if names.energy in reference_outputs:
-            energy, most, least = (
-                float(reference_outputs[n]) for n in (names.energy, names.maximum, names.minimum)
-            )
-            isolated_errors[value] = energy, max(most, -least)
-    if shadow is not None:
-        comparison.add_isolated_errors(isolated_errors)
+def _count_samples(errors: Errors | None, values: Sequence[str]) -> int:
+    """How many samples all of these values saw."""
+    return 0 if errors is None else min((errors.sample_counts.get(v, 0) for v in values), default=0)
 
 
 def _runs(profile: Profile) -> int:

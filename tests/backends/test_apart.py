@@ -16,6 +16,7 @@ import onnx
 import pytest
 
 from rtlab import CalibrationData, Study, Task, backends
+from rtlab.backends.workers import process
 from rtlab.backends.workers.session_child import POOL
 from rtlab.core.model import load
 from rtlab.core.progress import Silent
@@ -129,12 +130,66 @@ def test_batches_before_a_crash_are_kept_and_measuring_goes_on_behind_them(undis
     study, progress = planned(), Crashing(PHASES[stage], batches=1)
     study.run(progress=progress, budget_s=math.inf)
     known = study["int8"].stages[stage]
-    assert ("partial", "failed", BATCH, SAMPLES) == (known.state, known.why, known.done, known.target_count)
+    assert ("partial", "failed", SAMPLES) == (known.state, known.why, known.target_count)
+    # A comparison sums one batch while the next is computed.
+    assert known.done in ({BATCH, 2 * BATCH} if stage is Stage.COMPARED else {BATCH})
     assert "crashed with SIGSEGV" in known.text
     study.measure("int8", budget_s=math.inf)
     assert ["done"] * 4 == states(study)
     assert undisturbed.accuracy.values == study["int8"].accuracy.values
     assert undisturbed.score == study["int8"].score
+
+
+@pytest.mark.slow
+def test_a_crash_in_the_middle_of_the_comparison_ends_the_comparison_alone() -> None:
+    """Its sums are those of the samples before; the stage behind it starts another process."""
+    study, progress = planned(), Crashing(PHASES[Stage.COMPARED], "SIGKILL", batches=1)
+    study.run(progress=progress, budget_s=math.inf)
+    assert ["done", "done", "partial", "done"] == states(study)
+    assert "crashed with SIGKILL" in study["int8"].stages[Stage.COMPARED].text
+    few = planned()
+    few.run(budget_s=1e-9)
+    if study["int8"].accuracy.samples > BATCH:
+        few.measure("int8", budget_s=1e-9)
+    assert few["int8"].accuracy.samples == study["int8"].accuracy.samples < SAMPLES
+    assert few["int8"].accuracy.values == study["int8"].accuracy.values
+
+
+@pytest.mark.slow
+def test_a_budget_that_is_over_after_a_batch_ends_no_process() -> None:
+    """The batch is summed, and the process goes on to the next stage."""
+    study = planned()
+    study.run(compare=False)
+    build()
+    before = [c.process.pid for c in POOL.children]
+    study.measure("int8", budget_s=1e-9)
+    assert BATCH == study["int8"].accuracy.samples
+    assert before == [c.process.pid for c in POOL.children if c.process.alive]
+
+
+@pytest.mark.slow
+def test_a_comparison_gets_sums_from_its_process_and_no_values(monkeypatch) -> None:
+    sizes: list[tuple[int, str]] = []
+    unpack = process._unpack
+
+    def note(data: bytes, path: str, parts: list[int]) -> Any:
+        if progress.compares:
+            sizes.append((len(data), path))
+        return unpack(data, path, parts)
+
+    class Noting(Silent):
+        compares = False
+
+        def phase(self, name: str, total: int | None = None) -> None:
+            self.compares = name.startswith(PHASES[Stage.COMPARED])
+
+    study, progress = planned(), Noting()
+    study.run(compare=False)
+    monkeypatch.setattr(process, "_unpack", note)
+    study.measure("int8", progress=progress, budget_s=math.inf)
+    values = sum(v.elements for v in study["int8"].accuracy.values)
+    assert {""} == {path for _, path in sizes}
+    assert sum(size for size, _ in sizes) < values
 
 
 def test_a_crash_while_a_model_is_built_is_the_variants_own_failure() -> None:

@@ -17,6 +17,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, RunError
+from sessions import copy_values
 
 pytestmark = pytest.mark.slow
 BATCH = {"x": np.arange(4, dtype=np.float32)[None], "n": np.array(2**62, np.int64)}
@@ -45,16 +46,23 @@ def read(runner, model, batch, **options) -> None:
         fetch(batch)
 
 
+def reduce(runner, model, batch, **options) -> None:
+    with runner.reducing([(model, ["y"])], copy_values, pytest.fail, **options) as run:
+        run(batch, 1)
+
+
 CALLS = {
     "outputs": lambda r, e, m, **options: r.outputs(e, BATCH, **options),
     "profile": lambda r, e, m, progress, limit_s: r.profile(e, BATCH, progress, limit_s=limit_s),
+    "reducing": lambda r, e, m, **options: reduce(r, m, BATCH, **options),
     "reading": lambda r, e, m, **options: read(r, m, BATCH, **options),
 }
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
-    ("call", "empty"), [*((c, False) for c in CALLS), ("outputs", True), ("profile", True)]
+    ("call", "empty"),
+    [*((c, False) for c in CALLS), ("outputs", True), ("profile", True), ("reducing", True)],
 )
 @pytest.mark.parametrize(("limit_s", "error"), [(None, Cancelled), (0.5, RunError)], ids=["cancel", "limit"])
 def test_an_endless_loop_is_ended_by_cancel_and_by_its_limit(call, empty, limit_s, error) -> None:

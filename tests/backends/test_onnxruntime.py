@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -10,6 +12,7 @@ import strategies
 from nets import graph
 from one_precision import int8
 from rtlab import backends
+from rtlab.backends.workers.session_child import POOL
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
@@ -19,6 +22,7 @@ from rtlab.core.variant import Variant
 from rtlab.quantize import prepare, quantizable
 from rtlab.relation.relate import relate
 from rtlab.testing import ReferenceBackend, tiny_model
+from sessions import copy_values
 
 
 def attention() -> Model:
@@ -136,6 +140,40 @@ def test_reading_a_quantized_model_rounds_as_the_comparison_does(model) -> None:
         found = fetch(batch(model))
     for name in names:
         np.testing.assert_array_equal(expected[name], found[name], err_msg=name)
+
+
+def test_reduced_values_are_those_of_runs_to_the_bit_and_come_in_turn(model) -> None:
+    """At a higher level, sums of products have another order; the second model rounds."""
+    runner, quantized = backends.get("onnxruntime"), int8(model, {v: Scale(3.0) for v in quantizable(model)})
+    feeds = [{k: (i + 1) * v for k, v in batch(model).items()} for i in range(3)]
+    reads = [(m, [o for n in m.top for o in n.outputs]) for m in (model, quantized)]
+    received: list[Any] = []
+    with runner.reducing(reads, copy_values, received.append) as run:
+        for number, feed in enumerate(feeds):
+            run(feed, number)
+            assert number <= len(received) + 1
+        run(None, 0)
+        run(None, 0)
+    assert [0, 1, 2] == [samples for _, samples in received]
+    for number, (net, names) in enumerate(reads):
+        engine = runner.build(BuildRequest(net, Variant.of("fp32"), level="basic"), Silent())
+        for feed, (values, _) in zip(feeds, received, strict=True):
+            expected = runner.outputs(engine, feed, names)
+            for name in names:
+                np.testing.assert_array_equal(expected[name], values[number][name], err_msg=name)
+
+
+def test_what_a_reduction_raises_is_raised_by_the_next_call_and_ends_no_process(model) -> None:
+    received: list[Any] = []
+    with backends.get("onnxruntime").reducing([(model, model.outputs)], divmod, received.append) as run:
+        run(batch(model), 1)
+        with pytest.raises(TypeError, match="divmod"):
+            run(None, 0)
+        run(None, 0)
+        children = [c.process.pid for c in POOL.children]
+        run(batch(model), 1)
+        assert children == [c.process.pid for c in POOL.children]
+    assert not received
 
 
 def test_what_was_read_stays_after_the_session_is_gone(model) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -177,10 +177,7 @@ class Comparison:
         #: Whether the errors that nodes make themselves are known of every batch so far.
         self.has_isolated_errors = previous.isolated_errors is not None
 
-    def samples_of(self, values: Iterable[str]) -> int:
-        """How many samples all of these values saw."""
-        return min((self._sample_counts[v] for v in values), default=0)
-
+    @np.errstate(over="ignore", invalid="ignore")
     def add(self, reference: Outputs, variant: Outputs, samples: int) -> None:
         """Take one batch of both, with some of the values or all of them."""
         for name in reference.keys() & variant.keys() & self._sums.keys():
@@ -190,14 +187,18 @@ class Comparison:
                 self._slices[name].add(reference[name], variant[name], samples)
             x = np.asarray(reference[name], dtype=np.float32).ravel()
             y = np.asarray(variant[name], dtype=np.float32).ravel()
+            amax, saturated_count = self._amax.get(name), 0
             for at in range(0, x.size, _PIECE):
-                part = _compute_sums(x[at : at + _PIECE], y[at : at + _PIECE])
+                x_piece = x[at : at + _PIECE]
+                part = _compute_sums(x_piece, y[at : at + _PIECE])
                 top = max(sums[4], part[4])
                 sums += part
                 sums[4] = top
-            if name in self._amax:
-                count = int(np.count_nonzero(np.abs(x) > self._amax[name]))
-                self._saturated_counts[name] = self._saturated_counts.get(name, 0.0) + count
+                # Few pieces reach beyond; one with NaN may.
+                if amax is not None and not max(float(x_piece.max()), -float(x_piece.min())) <= amax:
+                    saturated_count += int(np.count_nonzero(np.abs(x_piece) > amax))
+            if amax is not None:
+                self._saturated_counts[name] = self._saturated_counts.get(name, 0.0) + saturated_count
 
     def add_isolated_errors(self, isolated_errors: Mapping[str, tuple[float, float]]) -> None:
         """Take what a batch tells of the errors that nodes make: energy and largest magnitude, by value."""
@@ -215,6 +216,28 @@ class Comparison:
         isolated_sums = {v: a.copy() for v, a in self._isolated_sums.items() if v in counts}
         saturated_counts = {v: n for v, n in self._saturated_counts.items() if v in counts}
         return Errors(source, sums, counts, synthetic, isolated_sums, saturated_counts, slices)
+
+
+def compare_values(
+    comparison: Comparison,
+    error_sums: Mapping[str, tuple[str, str, str]],
+    parted: Iterable[str],
+    values: Sequence[Outputs],
+    samples: int,
+) -> Errors:
+    """The errors so far with a batch of the reference, the first of ``values``, and of the variant, the last one.
+
+    ``error_sums`` has by value the names of the energy, the largest and the smallest element of the error that its node
+    makes, numbers of the reference; that of ``parted`` values is unknown.
+    """
+    reference, variant = values[0], values[-1]
+    comparison.add(reference, variant, samples)
+    isolated_errors = dict.fromkeys(parted, (math.inf, math.inf))
+    for value, names in error_sums.items():
+        energy, most, least = (float(reference[n]) for n in names)
+        isolated_errors[value] = energy, max(most, -least)
+    comparison.add_isolated_errors(isolated_errors)
+    return comparison.to_errors("")
 
 
 @memoized
@@ -284,8 +307,7 @@ def list_comparable_values(source: Model, variant: Model) -> tuple[str, ...]:
 
 def _compute_sums(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float64]:
     """``Errors.sums`` of a piece of one value, which the processor's own memory holds."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        error = x - y
+    error = x - y
     dot_products = _compute_dots(x, y, error)
     count, bad, nan_count, infinite_count = x.size, 0, 0, 0
     if not math.isfinite(dot_products[1]):
@@ -299,7 +321,8 @@ def _compute_sums(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.
         x, y, error = x[finite], y[finite], error[finite]
         dot_products = _compute_dots(x, y, error)
     most = max(float(error.max(initial=0.0)), -float(error.min(initial=0.0)))
-    underflow_count = int(np.count_nonzero((y == 0) & (x != 0)))
+    is_zero = y == 0
+    underflow_count = int(np.count_nonzero(is_zero & (x != 0))) if is_zero.any() else 0
     faults = [bad, underflow_count, nan_count, infinite_count]
     return np.array([*dot_products, most, count, *faults], np.float64)
 
@@ -314,11 +337,10 @@ def _compute_dots(x: NDArray[Any], y: NDArray[Any], error: NDArray[Any]) -> list
 
 def _compute_dot(x: NDArray[Any], y: NDArray[Any]) -> float:
     """A dot product of a piece, in double precision where float32 cannot hold it."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        part = float(np.dot(x, y))
-        if not _SAFE < abs(part) < math.inf:
-            # A square leaves the range of float32 long before the number does: masks hold -3.4e38.
-            part = float(np.dot(x.astype(np.float64), y.astype(np.float64)))
+    part = float(np.dot(x, y))
+    if not _SAFE < abs(part) < math.inf:
+        # A square leaves the range of float32 long before the number does: masks hold -3.4e38.
+        part = float(np.dot(x.astype(np.float64), y.astype(np.float64)))
     return part
 
 

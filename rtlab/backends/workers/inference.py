@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,10 @@ from rtlab.errors import BuildError, RtlabError, RunError, Unavailable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+T = TypeVar("T")
+#: The number of a session that is kept, and names of its values.
+_Read = tuple[int, Sequence[str]]
 
 #: Inferences go on to so many, or until they took so many milliseconds: a histogram needs more than a median does.
 _MOST, _BRIEF = 300, 500.0
@@ -105,9 +109,11 @@ def alternate(
     return Times(tuple(map(np.asarray, times)), warmed)
 
 
-#: Settings of a session: its threads do not wait for more work, beside another one that runs in turn; it records which
-#: provider takes which node; and weights stay in their file, in place of copies in the order that kernels read.
+#: Settings of a session: its threads do not wait for more work, beside another one that runs in turn, or not even
+#: between two nodes, beside NumPy at work; it records which provider takes which node; and weights stay in their file,
+#: in place of copies in the order that kernels read.
 STOP_SPINNING = ("session.force_spinning_stop", "1")
+NEVER_SPIN = ("session.intra_op.allow_spinning", "0")
 RECORD_PLACEMENT = ("session.record_ep_graph_assignment_info", "1")
 KEEP_WEIGHTS_MAPPED = ("session.disable_prepacking", "1")
 #: The optimizer that writes a bias beside quantized weights as integers of 32 bits, by the product of the scales of
@@ -116,6 +122,7 @@ NARROWING = "WeightBiasQuantization"
 #: First release whose profiler writes names as JSON does.
 _ESCAPING = (1, 31)
 _SESSIONS: dict[int, Any] = {}
+_REDUCTIONS: dict[int, _Reduction] = {}
 _SESSION_IDS = itertools.count()
 
 
@@ -146,6 +153,36 @@ class SessionSpec:
     def is_large(self) -> bool:
         """Whether weights lie in a file, as those of large models do."""
         return bool(self.folder) or isinstance(self.data, str)
+
+
+class Publisher(Protocol):
+    """The reporter of a call that also sends results, even after the call."""
+
+    def publish(self, key: int, result: object) -> None:
+        """Send a result to the receiver of a key."""
+
+
+class _Reduction:
+    """A function that takes the values of sessions, on a thread of its own while the next batch is computed."""
+
+    def __init__(self, reads: Sequence[_Read], function: Callable[[Sequence[Outputs], int], Any]) -> None:
+        self._reads, self._function = reads, function
+        self._pool = futures.ThreadPoolExecutor(1)
+        self._pending: futures.Future[None] | None = None
+
+    def take(self, batch: Mapping[str, NDArray[Any]] | None, samples: int, report: Publisher) -> None:
+        """Compute a batch, where there is one, and wait until the one before is reduced."""
+        values = None
+        if batch is not None:
+            values = [read(_SESSIONS[number], names, batch) for number, names in self._reads]
+        before, self._pending = self._pending, None
+        if before is not None:
+            before.result()
+        if values is not None:
+            self._pending = self._pool.submit(self._publish, values, samples, report)
+
+    def _publish(self, values: Sequence[Outputs], samples: int, report: Publisher) -> None:
+        report.publish(self._reads[0][0], self._function(values, samples))
 
 
 def preload() -> None:
@@ -183,6 +220,7 @@ def close_sessions(numbers: Iterable[int], report: Progress) -> None:  # noqa: A
     """End sessions that were kept."""
     for number in numbers:
         _SESSIONS.pop(number, None)
+        _REDUCTIONS.pop(number, None)
 
 
 def trim_memory(payload: None, report: Progress) -> None:  # noqa: ARG001
@@ -195,6 +233,25 @@ def run(payload: tuple[int, list[str], Mapping[str, NDArray[Any]]], report: Prog
     number, names, feed = payload
     arrays: list[Any] = _run(_SESSIONS[number], names, dict(feed))
     return arrays
+
+
+def start_reduction(
+    payload: tuple[Sequence[_Read], Callable[[Sequence[Outputs], int], Any]],
+    report: Progress,  # noqa: ARG001
+) -> None:
+    """Keep a function that takes values of sessions, as long as the first of these."""
+    reads, function = payload
+    _REDUCTIONS[reads[0][0]] = _Reduction(reads, function)
+
+
+def reduce(payload: tuple[int, Mapping[str, NDArray[Any]] | None, int], report: Publisher) -> None:
+    """Take a batch of so many samples, None at the end; what becomes of it is published by the end of the next call.
+
+    Raises:
+        RunError: ONNX Runtime fails on the batch.
+    """
+    number, batch, samples = payload
+    _REDUCTIONS[number].take(batch, samples, report)
 
 
 def time_sessions(
@@ -381,7 +438,9 @@ def _run(session: Any, names: list[str] | None, feed: dict[str, Any]) -> Any:
         return session.run(names, feed)
 
 
-def read(session: Any, names: Sequence[str], batch: Mapping[str, NDArray[Any]], options: Any) -> Outputs:
+def read(
+    session: Any, names: Sequence[str], batch: Mapping[str, NDArray[Any]], options: Any = None
+) -> Outputs:
     """What a session in this process computes of a batch, without copying what comes out.
 
     Raises:
@@ -432,8 +491,6 @@ def free_memory() -> None:
 #: Seconds between two looks at the clock and the user, those that a call has to end after its switch is set, and those
 #: that Python waits at its end for calls at work.
 _TICK, _GRACE, _LAST = 0.05, 0.5, 3.0
-
-T = TypeVar("T")
 
 #: Calls that have not ended, and the switch of each: Python must not end under one, or it crashes.
 _active: dict[futures.Future[Any], Callable[[], object]] = {}

@@ -211,6 +211,8 @@ class ChildProcess:
     def __init__(
         self, stack: int, *, path: Sequence[str] = (), preload: Callable[[], object] | None = None
     ) -> None:
+        #: What takes results that are published, by their key; others are dropped.
+        self.receivers: dict[int, Callable[[Any], object]] = {}
         self._lock = threading.Lock()
         self._messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
@@ -294,6 +296,11 @@ class ChildProcess:
                     stderr_text = self._stderr.read().decode("utf-8", "replace")
                     problem = _describe_crash(code, bounds.error_prefix, bounds.work)
                     raise bounds.work.failure(problem, details=stderr_text)
+                if kind == "publish":
+                    key, result = value
+                    self.receivers.get(key, lambda _: None)(result)
+                    # It may be the step that ends the work, and the call with it: then no process has to be ended.
+                    continue
                 getattr(bounds.progress, kind)(*value)
             bounds.check(self._child.pid)
 
@@ -440,6 +447,10 @@ class _Report:
         if self._steps:
             self._send("advance", (self._steps,))
             self._steps = 0
+
+    def publish(self, key: int, result: object) -> None:
+        """Send a result to the receiver of a key, which gets it during this call or a later one."""
+        self._send("publish", (key, result))
 
     def stopped(self) -> bool:
         """Never: the parent ends a call by ending the child."""

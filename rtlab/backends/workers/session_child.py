@@ -18,7 +18,7 @@ from rtlab.backends.workers.process import Bounds, ChildProcess, ChildWork
 from rtlab.backends.workers.worker_pool import ChildPool, PooledChild
 from rtlab.core.arrays import Batch
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import Limits
+from rtlab.core.protocols import Limits, Progress
 from rtlab.errors import BackendError, BuildError, RunError
 
 P = TypeVar("P")
@@ -68,18 +68,18 @@ def call(function: Callable[[P, Any], R], payload: P, bounds: Bounds, child: Poo
 
 
 class ChildSession:
-    """A session in a child; ``outputs`` are its names. Dropping it ends it before the next call there.
+    """A session in a child, which may be named; ``outputs`` are its names. Dropping it ends it before the next call.
 
     Raises:
         BuildError: ONNX Runtime refuses the model.
         Unavailable: the provider cannot start.
     """
 
-    def __init__(self, spec: SessionSpec, bounds: Bounds) -> None:
-        self._child = POOL.acquire()
-        self._number, self.outputs = call(inference.open_session, spec, bounds, self._child)
-        self._child.kept.add(self._number)
-        self._drop = weakref.finalize(self, _release, self._child, self._number)
+    def __init__(self, spec: SessionSpec, bounds: Bounds, child: PooledChild | None = None) -> None:
+        self._child = child or POOL.acquire()
+        self.number, self.outputs = call(inference.open_session, spec, bounds, self._child)
+        self._child.kept.add(self.number)
+        self._drop = weakref.finalize(self, _release, self._child, self.number)
         self._drop.atexit = False
 
     @property
@@ -89,7 +89,7 @@ class ChildSession:
 
     def run(self, names: Sequence[str], batch: Batch, bounds: Bounds) -> list[Any]:
         """Run one batch; raises ``RunError`` where ONNX Runtime fails on it."""
-        return call(inference.run, (self._number, list(names), dict(batch)), bounds, self._child)
+        return call(inference.run, (self.number, list(names), dict(batch)), bounds, self._child)
 
     def close(self) -> None:
         """End it at once, unless its child is at work; then after that."""
@@ -98,6 +98,19 @@ class ChildSession:
             with contextlib.suppress(BackendError):
                 bounds = Bounds("Cannot end a session", RUNNING, Limits(), Silent())
                 call(inference.trim_memory, None, bounds, self._child)
+
+
+class Delivering(Silent):
+    """The reporter of a call that hands over what has come whenever it is asked whether to stop."""
+
+    def __init__(self, progress: Progress, deliver: Callable[[], None]) -> None:
+        super().__init__()
+        self._progress, self._deliver = progress, deliver
+
+    def stopped(self) -> bool:
+        """Whether the work should end, also with what is handed over."""
+        self._deliver()
+        return self._progress.stopped()
 
 
 def _release(child: PooledChild, number: int) -> None:

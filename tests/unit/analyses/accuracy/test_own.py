@@ -72,6 +72,15 @@ def test_a_piece_that_is_not_finite_counts_in_itself_and_hides_no_other():
     assert errors.saturated == {name: (np.abs(x) > 0.5).sum()}
 
 
+def test_a_number_beyond_the_threshold_counts_beside_one_that_is_none():
+    x = np.array([0.1, math.nan, -3.0, 2.0, 0.5], np.float32)
+    model = chain("a", "b")
+    name = model.top[0].outputs[0]
+    comparison = Comparison(model, [name], amax={name: 1.0})
+    comparison.add({name: x}, {name: x}, 1)
+    assert comparison.to_errors("here").saturated == {name: 2}
+
+
 def test_of_an_engine_that_runs_itself_nothing_is_known_of_what_nodes_make():
     model = chain("a", "b")
     name = model.top[0].outputs[0]
