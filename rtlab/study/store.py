@@ -56,6 +56,7 @@ COPY_REMEDY = "Take another copy of it, or save the study again where it is open
 _SOURCE = "source"
 
 
+@functools.cache
 def get_release() -> str:
     """The release of rtlab."""
     return importlib.metadata.version("rtlab")
