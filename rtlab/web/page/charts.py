@@ -196,20 +196,11 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
         rows = tuple(sorted(rows, key=lambda b: (-b.value, b.step)))
     # A layer without a time has no bar, and its step stays empty; copies of a block leave no places.
     places = list(range(len(rows))) if longest or is_summed else [b.step for b in rows]
-    trace = {
+    trace: dict[str, Any] = {
         "type": "bar",
         "x": places,
         "y": [b.value * factor for b in rows],
         "ids": [b.layer for b in rows],
-        "error_y": {
-            "array": [min(b.spread or 0.0, top - b.value) * factor for b in rows],
-            # No time is below zero.
-            "arrayminus": [min(b.spread or 0.0, b.value) * factor for b in rows],
-            "symmetric": False,
-            "thickness": 1,
-            "width": 2,
-            "color": "gray",
-        },
         # One time that several layers have together stands once, pale, at the first of them.
         "marker": {
             "color": MAIN,
@@ -227,6 +218,17 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
         ],
         "hovertemplate": f"%{{customdata[0]}}<br>%{{y:.3~g}}{spread} {unit}<extra>{origin}, {title}</extra>",
     }
+    # A whisker of no length would be an element to draw all the same.
+    if any(b.spread for b in rows):
+        trace["error_y"] = {
+            "array": [min(b.spread or 0.0, top - b.value) * factor for b in rows],
+            # No time is below zero.
+            "arrayminus": [min(b.spread or 0.0, b.value) * factor for b in rows],
+            "symmetric": False,
+            "thickness": 1,
+            "width": 2,
+            "color": "gray",
+        }
     tick_names = _place_names(
         [(place, b.value, shorten_label(b)) for place, b in zip(places, rows, strict=True)]
     )

@@ -162,6 +162,8 @@ def test_one_spread_of_several_is_told_and_what_has_none_has_no_whisker() -> Non
     assert [12.5, 0.0] == pytest.approx(trace["error_y"]["array"])
     assert [12.5, 0.0] == pytest.approx(trace["error_y"]["arrayminus"])
     assert ["12", "0"] == [spread for _, spread in trace["customdata"]]
+    (trace,) = charts.timing(view_of((0.5, None, 1), (0.25, 0.0, 1)))["data"]
+    assert "error_y" not in trace, "whiskers of no length are elements to draw all the same"
 
 
 @pytest.mark.parametrize(("overlay", "why"), [({"unit": "%"}, "unit"), ({"layers": {}}, "layers"), ({}, "")])

@@ -26,5 +26,10 @@ export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
 }
 
 export function gunzip(bytes: Uint8Array<ArrayBuffer>): Response {
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
+  const { readable, writable } = new DecompressionStream("gzip");
+  // Written at once: a blob would be read through the browser's own process, while the page waits.
+  const writer = writable.getWriter();
+  // Damaged bytes fail where the response is read.
+  for (const written of [writer.write(bytes), writer.close()]) written.catch(() => {});
+  return new Response(readable);
 }

@@ -55,21 +55,37 @@ let loaded: Promise<Plotly> | null = null;
  * part of a saved notebook.
  */
 export function loadPlotly(model: AnyModel<ExplorerTraits>, end: AbortSignal): Promise<Plotly> {
-  loaded ??= received(model, end).then(async (data) => {
-    const packed = new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
-    const text = await gunzip(packed).text();
-    const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
-    try {
-      const module: { default: Plotly } = await import(url);
-      return module.default;
-    } finally {
-      URL.revokeObjectURL(url);
-    }
-  });
-  loaded.catch(() => {
-    loaded = null;
-  });
+  return keep(() =>
+    received(model, end).then(({ buffer, byteOffset, byteLength }) =>
+      imported(new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength)),
+    ),
+  );
+}
+
+/** Imports plotly from what a report holds of it; what goes wrong goes wrong again for who loads it. */
+export function unpackPlotly(packed: Uint8Array<ArrayBuffer>): void {
+  keep(() => imported(packed)).catch(() => {});
+}
+
+function keep(load: () => Promise<Plotly>): Promise<Plotly> {
+  if (!loaded) {
+    loaded = load();
+    loaded.catch(() => {
+      loaded = null;
+    });
+  }
   return loaded;
+}
+
+async function imported(packed: Uint8Array<ArrayBuffer>): Promise<Plotly> {
+  const script = await gunzip(packed).arrayBuffer();
+  const url = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
+  try {
+    const module: { default: Plotly } = await import(url);
+    return module.default;
+  } finally {
+    URL.revokeObjectURL(url);
+  }
 }
 
 function received(model: AnyModel<ExplorerTraits>, end: AbortSignal): Promise<DataView> {

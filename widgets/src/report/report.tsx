@@ -3,16 +3,17 @@ import type { ExplorerTraits } from "../core/channel";
 import type { Saved } from "../core/contract";
 import type { Parts } from "../core/parts";
 import { fromBase64, gunzip } from "../core/payload";
-import { loadPlotly } from "../core/plotly";
+import { unpackPlotly } from "../core/plotly";
 import { render } from "../explorer/explorer";
 import { StaticModel } from "./static_model";
 
 async function draw(el: HTMLElement, parts: Parts): Promise<void> {
-  const packed = fromBase64(document.getElementById("saved")!.textContent!);
   const plotly = fromBase64(document.getElementById("figures")!.textContent!);
+  // The browser compiles the library beside the page, which has the graphs to lay out meanwhile: so that comes first. A
+  // tab with figures tells of what went wrong.
+  unpackPlotly(plotly);
+  const packed = fromBase64(document.getElementById("saved")!.textContent!);
   const model = new StaticModel((await gunzip(packed).json()) as Saved, plotly);
-  // The library is unpacked and compiled while the graphs are laid out; a tab with figures tells of what went wrong.
-  loadPlotly(model as unknown as AnyModel<ExplorerTraits>, new AbortController().signal).catch(() => {});
   const fill = (): void => model.set("height", window.innerHeight);
   fill();
   window.addEventListener("resize", fill);
