@@ -41,7 +41,7 @@ _LARGEST, _UNPACKED = 256 << 20, 256 << 20
 #: How hard a graph is compressed: by xz's own preset it is 2 to 14 % smaller, in ten times the time.
 _PRESET = 3
 #: Bytes of a dictionary: the least that there is, and those of that preset.
-_SMALLEST, _LARGEST = 4 << 10, 4 << 20
+_SMALLEST, _DICTIONARY = 4 << 10, 4 << 20
 #: What in a log tells of the machine: the folder of the model, and of the files that the compiler was given.
 _FOLDER = re.compile(r"(?<=Input filename:)([ \t]*)[^\r\n]*[\\/]")
 _SCRATCH = re.compile(r"(?:[A-Za-z]:)?[\\/][^\s\"']*?rtlab-[^\\/\s]+[\\/](?:[^\\/\s\"']+[\\/])*")
@@ -233,7 +233,7 @@ def compress_structure(model: Model) -> bytes:
     """An xz of a model's ONNX without weights, as ``decompress_structure`` reads it."""
     content = _strip_weights(model).SerializeToString(deterministic=True)
     # The dictionary of a preset is megabytes, which take longer to clear than a graph to compress.
-    size = max(_SMALLEST, min(_LARGEST, len(content)))
+    size = max(_SMALLEST, min(_DICTIONARY, len(content)))
     return lzma.compress(content, filters=[{"id": lzma.FILTER_LZMA2, "preset": _PRESET, "dict_size": size}])
 
 
