@@ -7,7 +7,6 @@ object or a class that follows ``core.protocols``, or are handed to ``Study.add`
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 @functools.cache
 def registry() -> dict[str, Backend]:
     """Every backend by name, best builder first; those that cannot be used here come after those that can."""
+    import importlib.metadata
+
     from rtlab.backends.classic.passes import Classic
     from rtlab.backends.onnxruntime import OnnxRuntime
     from rtlab.backends.readers.reading import Trtexec

@@ -253,7 +253,7 @@ class TensorRTRTX(EngineRunner):
 
     def _read_listing(self, plan: BuiltPlan, target: Target) -> Engine:
         """The engine as the build's log lists it."""
-        listing = verbose.parse(plan.log)
+        listing = verbose.parse(plan.log, interpret=False)
         layers, profiles = _select_first_profile(restore_origins(listing.layers, plan))
         notes = [f"{listing.unread} listing lines were not understood"] if listing.unread else []
         if profiles > 1:

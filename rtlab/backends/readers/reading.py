@@ -268,7 +268,7 @@ def read(files: Mapping[str, Path], *, select: int | None = None) -> Recording:
 
 def parse_log(text: str) -> BuildLog:
     """What the verbose log of a build that was made here tells; ``ReadError`` where nothing in it tells of a build."""
-    return verbose.parse(text).log
+    return verbose.parse(text, interpret=False).log
 
 
 def _check_kinds(paths: Mapping[str, Path]) -> None:

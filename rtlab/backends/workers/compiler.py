@@ -18,14 +18,16 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rtlab.backends import vendor
 from rtlab.backends.workers import refusals
-from rtlab.core.buildlog import Entry
 from rtlab.core.options import BuildOptions, Shapes
 from rtlab.core.phrases import pluralize
 from rtlab.errors import BuildError, ReadError, Unavailable, VariantError
+
+if TYPE_CHECKING:
+    from rtlab.core.buildlog import Entry
 
 _LOG = logging.getLogger(__name__)
 #: Operators of quantization, which ``rtlab.quantize.findings`` can write in another form.
@@ -560,6 +562,9 @@ class CacheEdit:
 
 def edit_cache(spec: CacheEdit, report: Any) -> tuple[tuple[Entry, ...], bytes]:
     """Put entries into a cache, and return those of the keys with the cache's bytes; runs in the child process."""
+    # Loads NumPy, which a child that builds would wait for as long as for all else that it imports.
+    from rtlab.core.buildlog import Entry
+
     report.phase("Reading the timing cache")
     trt = vendor.binding(spec.binding)
     if not hasattr(trt, "TimingCacheValue"):

@@ -10,8 +10,8 @@ import pytest
 
 from fake_gpu import VERSIONS, Here, needs_api
 from rtlab.backends.readers.log.tactics import Operator, parse_operators
-from rtlab.backends.workers.compiler import FLAG, Entry
-from rtlab.core.buildlog import TacticTime
+from rtlab.backends.workers.compiler import FLAG
+from rtlab.core.buildlog import Entry, TacticTime
 from rtlab.core.engine import Engine
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent

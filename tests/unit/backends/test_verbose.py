@@ -467,3 +467,15 @@ def test_a_file_without_a_build_is_refused(tmp_path: Path, content: bytes | None
     with pytest.raises(ReadError, match=re.escape(words)) as refused:
         parse(path)
     assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize("line", ["[W] [TRT] a tensor is unused", "[E] Error[4]: no kernel", ""])
+def test_messages_that_nobody_reads_are_left_out_where_the_build_is_complete(line) -> None:
+    """Where it is not, they decide what is said of its end."""
+    text = INCEPTION.read_text(encoding="utf-8")
+    whole, cut = f"{line}\n{text}", "\n".join([line, *text.splitlines()[:40], ""])
+    expected, found = parse(whole), parse(whole, interpret=False)
+    assert dataclasses.replace(expected, messages=()) == found
+    assert expected.log.complete
+    assert parse(cut) == parse(cut, interpret=False)
+    assert not parse(cut).log.complete

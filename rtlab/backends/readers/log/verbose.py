@@ -181,12 +181,13 @@ class ParsedLog:
     messages: tuple[MessageMatch, ...] = ()
 
 
-def parse(source: Path | str) -> ParsedLog:
+def parse(source: Path | str, *, interpret: bool = True) -> ParsedLog:
     """Read a verbose build log, or what a log of a run alone tells of machine, version and latency.
 
     ``source`` is a file in UTF-8 or UTF-16, or the text itself, with the lines of any logger. The result is the last
     complete build of the log; where none is complete, the last that tells anything. Raises ``ReadError`` where the file
-    cannot be read, or no line of it is of a known form.
+    cannot be read, or no line of it is of a known form. Without ``interpret``, messages of a complete build are left
+    out: to look for them takes half of the time for a log of some thousand lines.
     """
     title = f'"{source}"' if isinstance(source, Path) else "the build log"
     reading, text = _LogReader(), LogLines(source)
@@ -198,7 +199,7 @@ def parse(source: Path | str) -> ParsedLog:
         raise ReadError(
             f"Cannot read {title}: {error.strerror or error}. Name a file that exists."
         ) from error
-    return reading.make_log(title, text)
+    return reading.make_log(title, text, interpret=interpret)
 
 
 class _LogReader:
@@ -539,7 +540,7 @@ class _LogReader:
             self.header.update(match)
         return match is not None
 
-    def make_log(self, title: str, text: LogLines) -> ParsedLog:
+    def make_log(self, title: str, text: LogLines, *, interpret: bool) -> ParsedLog:
         """All that was read, once the log has ended."""
         self._store_build()
         build = self.best_build or self.build
@@ -548,7 +549,8 @@ class _LogReader:
         build.header.version = build.header.version or read_header(first_lines).version
         has_build = build.rank() > 0
         run = self.header.describe()
-        messages = self._find_messages(text)
+        is_whole = has_build and build.complete and not text.last_dropped
+        messages = () if is_whole and not interpret else self._find_messages(text)
         has_failed = any(m.failed for m in messages)
         if not has_build and not run and not messages:
             lines = (self._message_lines.get(n, b"") for n in range(1, self.line + 1))
