@@ -9,11 +9,12 @@ import datetime
 import functools
 import json
 import os
+import platform
 import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -109,14 +110,18 @@ def open_session_model(
 
 @contextlib.contextmanager
 def write_external_model(
-    model: Model, names: Sequence[str] = (), progress: Progress | None = None
+    model: Model,
+    names: Sequence[str] = (),
+    progress: Progress | None = None,
+    channels_last: Collection[str] = (),
 ) -> Iterator[str]:
     """The path of a model with its weights in a file beside it, while a session is made of it.
 
-    A session reads such weights without the copies that it makes of those inside a model. Errors are those of
+    A session reads such weights without the copies that it makes of those inside a model. Those of the names that are
+    in ``channels_last`` have their transpose as output, named by ``name_channels_last``. Errors are those of
     ``open_session_model``.
     """
-    with _get_model_files(model).file(model, names, progress or Silent()) as path:
+    with _get_model_files(model).file(model, names, progress or Silent(), channels_last) as path:
         yield str(path)
 
 
@@ -137,7 +142,9 @@ class _ModelFiles:
             return self._bytes
 
     @contextlib.contextmanager
-    def file(self, model: Model, names: Sequence[str], progress: Progress) -> Iterator[Path]:
+    def file(
+        self, model: Model, names: Sequence[str], progress: Progress, channels_last: Collection[str]
+    ) -> Iterator[Path]:
         with self._lock:
             if self._folder is None:
                 # Not every system can remove a file that a session reads.
@@ -145,7 +152,7 @@ class _ModelFiles:
                 weakref.finalize(model, folder.cleanup)
                 self._graph = _write_external_weights(model, Path(folder.name), progress)
                 self._folder = Path(folder.name)
-            graph = _add_outputs(self._graph, names)
+            graph = _add_outputs(self._graph, names, channels_last)
             self._count += 1
             path = self._folder / f"model-{self._count}.onnx"
         try:
@@ -247,8 +254,10 @@ def _add_outputs_to_bytes(data: bytes, names: Sequence[str]) -> bytes:
     return bytes(_add_outputs(onnx.load_from_string(data), names).SerializeToString()) if names else data
 
 
-def _add_outputs(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """A graph with the named values as additional outputs."""
+def _add_outputs(
+    proto: onnx.ModelProto, names: Sequence[str], channels_last: Collection[str] = ()
+) -> onnx.ModelProto:
+    """A graph with the named values as additional outputs, or their transposes."""
     extended_proto = onnx.ModelProto()
     extended_proto.CopyFrom(proto)
     value_names = {v.name for v in (*proto.graph.input, *proto.graph.initializer)}
@@ -258,9 +267,69 @@ def _add_outputs(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProt
             f'Cannot read value "{unknown[0]}": the model has no value of this name. See model.values.'
         )
     output_names = {o.name for o in proto.graph.output}
-    for name in dict.fromkeys(n for n in names if n not in output_names):
-        extended_proto.graph.output.add(name=name)
+    for name in dict.fromkeys(n for n in names if n not in output_names or n in channels_last):
+        output_name = name
+        if name in channels_last:
+            output_name = name_channels_last(name)
+            extended_proto.graph.node.append(
+                onnx.helper.make_node("Transpose", [name], [output_name], perm=_LAST)
+            )
+        extended_proto.graph.output.add(name=output_name)
     return extended_proto
+
+
+#: Axes of a map with its channels last, and those of such a one in ONNX's order.
+_LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+#: What keeps the order in which ONNX Runtime's convolutions have channels, where all inputs have it.
+_KEEPING_ORDER = {
+    "Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "HardSigmoid", "LeakyRelu", "MaxPool", "Relu",
+    "Sigmoid", "Sum", "Tanh"
+}  # fmt: skip
+
+
+def name_channels_last(value: str) -> str:
+    """The name of a value's transpose."""
+    return f"{value}:channels-last"
+
+
+def _move_behind_producers(path: str, names: Collection[str]) -> None:
+    """Write a model anew with the named transposes right behind what they read.
+
+    ONNX Runtime runs nodes in about their order, and writes a graph with those for outputs last: by then the values
+    would have left the processor's cache.
+    """
+    proto = onnx.load(path, load_external_data=False)
+    written = {o for n in proto.graph.node for o in n.output}
+    transposes = [n for n in proto.graph.node if n.op_type == "Transpose" and n.output[0] in names]
+    moved = {n.input[0]: n for n in transposes if n.input[0] in written}
+    moved_outputs = {n.output[0] for n in moved.values()}
+    ordered = onnx.ModelProto()
+    ordered.CopyFrom(proto)
+    del ordered.graph.node[:]
+    for node in proto.graph.node:
+        if node.output[0] not in moved_outputs:
+            ordered.graph.node.append(node)
+            ordered.graph.node.extend(moved[o] for o in node.output if o in moved)
+    Path(path).write_bytes(ordered.SerializeToString())
+
+
+def find_channels_last(model: Model, names: Sequence[str]) -> frozenset[str]:
+    """Maps that ONNX Runtime's convolutions write in blocks of channels, on processors where they do so.
+
+    Such a block is copied to the end of a place at once, and number by number to the maps of its channels, which takes
+    almost twice as long (1.32): a transpose costs less than none.
+    """
+    if platform.machine().lower() not in {"x86_64", "amd64"}:
+        return frozenset()
+    rank = len(_LAST)
+    maps: set[str] = set()
+    for node in model.top:
+        inputs = [v for v in node.inputs if v and v not in model.known]
+        if (node.op == "Conv" and len(inputs) == 1) or (
+            node.op in _KEEPING_ORDER and maps.issuperset(inputs)
+        ):
+            maps.update(o for o in node.outputs[:1] if o and len(model.values[o].shape or ()) == rank)
+    return frozenset(maps.intersection(names))
 
 
 _CPU = Target("cpu")
@@ -291,8 +360,6 @@ _ONCE = ("MatMulAddFusion",)
 
 def get_cpu_name() -> str:
     """The name of this machine's processor, as the operating system has it."""
-    import platform
-
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -644,7 +711,9 @@ class OnnxRuntime:
             finally:
                 child.close()
             return
-        open_source = functools.partial(write_external_model, model, value_names, progress)
+        channels_last = find_channels_last(model, value_names) if level == "all" else frozenset()
+        output_names = [name_channels_last(n) if n in channels_last else n for n in value_names]
+        open_source = functools.partial(write_external_model, model, value_names, progress, channels_last)
         with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
             session: Any = None
             inference.free_memory()
@@ -655,6 +724,8 @@ class OnnxRuntime:
                 fold = dataclasses.replace(spec, level="basic", saved=folded, entries=_FOLDED, without=_ONCE)
                 inference.open_cancellable_session(open_source, fold, create_bounds())
                 inference.free_memory()
+                if channels_last:
+                    _move_behind_producers(folded, output_names)
                 with contextlib.suppress(BuildError):
                     session = inference.open_cancellable_session(
                         lambda: contextlib.nullcontext(folded), spec, create_bounds()
@@ -667,11 +738,15 @@ class OnnxRuntime:
 
             def read(batch: Batch) -> Outputs:
                 run_options = vendor.onnxruntime().RunOptions()
-                return inference.call_cancellable(
-                    lambda: inference.read(sessions[0], value_names, batch, run_options),
+                arrays = inference.call_cancellable(
+                    lambda: inference.read(sessions[0], output_names, batch, run_options),
                     functools.partial(setattr, run_options, "terminate", True),  # noqa: FBT003 - it has no name
                     create_bounds(),
                 )
+                return {
+                    name: arrays[output].transpose(_FIRST) if name in channels_last else arrays[output]
+                    for name, output in zip(value_names, output_names, strict=True)
+                }
 
             try:
                 yield read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import itertools
 import math
 import threading
@@ -42,7 +43,7 @@ _MAP_AXES, _MAPS = 4, 1 << 15
 _COUNTED, _PER_MAP = 20_000, 8
 #: The highest bit of a float32.
 _SIGN = 1 << 31
-#: Elements per step, so that all scratch stays in the processor's cache.
+#: Elements per step, so that all scratch stays in the processor's cache; positions in it are numbers of 16 bits.
 _CHUNK = 1 << 16
 #: Zeros are often half of an activation. Counting them all in one place would make each addition wait for the
 #: last, so whatever lies below the histogram is spread over this many counters.
@@ -71,7 +72,8 @@ class Collector:
             values: Names of the values to observe, as ``rtlab.quantize.quantizable`` gives them.
             stride: How many elements of a large map one counted element stands for, at least; 1 counts all.
         """
-        self._observers = {name: _Observer() for name in values}
+        table = _Table()
+        self._observers = {name: _Observer(table) for name in values}
         self._stride = stride
         self._samples = self._batches = 0
         self._lock = threading.Lock()
@@ -153,7 +155,7 @@ class Collector:
     def _sample_tensor(
         self, name: str, tensors: dict[str, NDArray[np.generic]], samples: int
     ) -> _SampledBits:
-        array = np.ascontiguousarray(tensors.pop(name), dtype=np.float32)
+        array = np.asarray(tensors.pop(name), dtype=np.float32)
         sampled_bits = _sample_bits(array, self._stride)
         if not sampled_bits.is_finite:
             raise _make_nonfinite_error(name, array, self._samples, samples)
@@ -203,27 +205,52 @@ def _sample_bits(array: NDArray[np.float32], min_stride: int) -> _SampledBits:
     order, and negative ones, with the sign as highest bit, stand above all positive ones, the farthest from zero
     last. So one comparison tells both ends of what a Relu wrote.
     """
-    stride = choose_stride(array.shape, min_stride)
-    bits = array.reshape(-1).view(np.int32)
+    stride, shape = choose_stride(array.shape, min_stride), array.shape[-_MAP_AXES + 1 :]
+    positions: tuple[NDArray[np.uint16], ...] = ()
+    if _has_channels_last(array):
+        positions = _find_positions(shape, stride) if stride > 1 else ()
+        array = array.transpose(0, 2, 3, 1)
+    bits = np.ascontiguousarray(array).reshape(-1).view(np.int32)
     # Picking begins anew with each sample, so that its place in the batch cannot matter.
-    size = math.prod(array.shape[-_MAP_AXES + 1 :]) if stride > 1 else bits.size
-    step = _CHUNK if stride == 1 else 2 * _CHUNK
+    size = math.prod(shape) if stride > 1 else bits.size
     farthest, largest_bits, lowest = 0, -_SIGN, _SIGN
-    parts: list[NDArray[np.int32]] = []
+    parts: list[NDArray[np.int32]] = [bits] if stride == 1 and bits.size else []
     for sample in range(0, bits.size, max(size, 1)):
-        for at in range(0, size, step):
-            part = bits[sample + at : sample + min(at + step, size)]
+        for at in range(0, size, _CHUNK):
+            part = bits[sample + at : sample + min(at + _CHUNK, size)]
             far = int(part.view(np.uint32).max())
             farthest = max(farthest, far)
             largest_bits = max(largest_bits, far if far < _SIGN else int(part.max()))
             if farthest < _SIGN and lowest > 0:
                 lowest = min(lowest, int(part.min()))
-            parts.append(part if stride == 1 else part[-at % stride :: stride].copy())
+            if positions:
+                parts.append(part.take(positions[at // _CHUNK]))
+            elif stride > 1:
+                parts.append(part[-at % stride :: stride].copy())
     if not parts:
         return _SampledBits(np.inf, -np.inf, stride, parts)
     low = _bits_to_float(farthest if farthest >= _SIGN else lowest)
     high = _bits_to_float(largest_bits) if largest_bits >= 0 else float(array.max())
     return _SampledBits(low, high, stride, parts)
+
+
+def _has_channels_last(array: NDArray[np.float32]) -> bool:
+    """Whether a map lies in memory place by place, with all channels of each."""
+    return (
+        array.ndim == _MAP_AXES
+        and not array.flags.c_contiguous
+        and array.transpose(0, 2, 3, 1).flags.c_contiguous
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _find_positions(shape: tuple[int, ...], stride: int) -> tuple[NDArray[np.uint16], ...]:
+    """Where the elements lie that are picked of a sample with its channels last, from the start of each part read."""
+    channel, place = np.divmod(np.arange(0, math.prod(shape), stride), math.prod(shape[1:]))
+    positions = np.sort(place * shape[0] + channel)
+    starts = np.arange(_CHUNK, math.prod(shape), _CHUNK)
+    parts = np.split(positions, np.searchsorted(positions, starts))
+    return tuple((part % _CHUNK).astype(np.uint16) for part in parts)
 
 
 def _bits_to_float(bits: int) -> float:
@@ -242,10 +269,35 @@ def choose_stride(shape: tuple[int, ...], min_stride: int) -> int:
     return next(k for k in itertools.count(start) if math.gcd(k, one) == 1)
 
 
+class _Table:
+    """The scratch of a histogram: the bins of a chunk's elements, and the product that counts them.
+
+    A matrix with a one for each element, in the row of its bin, times one is the histogram. SciPy computes it in half
+    of the time of ``numpy.bincount``, which first copies what it counts to 64 bits and looks for its extremes.
+    """
+
+    def __init__(self) -> None:
+        from scipy import sparse
+
+        ones, rows = np.ones(_CHUNK, np.int32), np.zeros(_CHUNK, np.int32)
+        columns = np.array([0, _CHUNK], np.int32)
+        self._matrix = sparse.csc_array((ones, rows, columns), shape=(_LANES + BINS, 1))
+        self._one = ones[:1]
+        #: Rows of the matrix, to be written in place.
+        self.rows: NDArray[np.int32] = self._matrix.indices
+
+    def count(self, size: int) -> NDArray[np.int32]:
+        """How many of the first ``size`` elements are in each row, shape ``(_LANES + BINS,)``."""
+        self._matrix.indptr[1] = size
+        counts: NDArray[np.int32] = self._matrix @ self._one
+        return counts
+
+
 class _Observer:
     """Accumulates one value. Only whole numbers are added, so the order of the chunks cannot matter."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: _Table) -> None:
+        self._table = table
         self._min, self._max = np.inf, -np.inf
         self._count = self._zeros = self._small = 0
         self._top = LOWEST_TOP
@@ -271,11 +323,18 @@ class _Observer:
         for stride, parts in self._pending_bits.items():
             if stride not in self._counts:
                 self._counts[stride] = np.zeros(BINS, np.int64)
-            rest = [b for b in parts if b.size < _CHUNK]
-            bits = np.concatenate(rest) if rest else np.zeros(0, np.int32)
-            split = [bits[i : i + _CHUNK] for i in range(0, bits.size, _CHUNK)]
-            for part in (*(b for b in parts if b.size == _CHUNK), *split):
-                self._count_chunk(part, stride)
+            filled = 0
+            for part in parts:
+                at = 0
+                while at < part.size:
+                    piece = part[at : at + _CHUNK - filled]
+                    np.bitwise_and(piece, _SIGN - 1, out=self._table.rows[filled : filled + piece.size])
+                    at, filled = at + piece.size, filled + piece.size
+                    if filled == _CHUNK:
+                        self._count_chunk(filled, stride)
+                        filled = 0
+            if filled:
+                self._count_chunk(filled, stride)
         self._pending_bits.clear()
 
     def build_range(self) -> Range:
@@ -296,17 +355,16 @@ class _Observer:
             counts=counts,
         )
 
-    def _count_chunk(self, bits: NDArray[np.int32], stride: int) -> None:
-        zeros, size = 0, bits.size
-        if self._min <= 0.0:
-            bits = bits & 0x7FFFFFFF
-            zeros = size - int(np.count_nonzero(bits))
-        index = bits >> _SHIFT
+    def _count_chunk(self, size: int, stride: int) -> None:
+        """Count the magnitudes, as bits, that lie in the table's first ``size`` rows, which become their bins."""
+        rows = self._table.rows[:size]
+        zeros = size - int(np.count_nonzero(rows)) if self._min <= 0.0 else 0
+        np.right_shift(rows, _SHIFT, out=rows)
         # Bins of this chunk count down from the largest magnitude so far; the lanes stand below the first
         # bin.
-        index -= _get_first_bin(self._top) - _LANES
-        np.maximum(index, _LANE[:size], out=index)
-        histogram = np.bincount(index, minlength=BINS + _LANES)
+        rows -= _get_first_bin(self._top) - _LANES
+        np.maximum(rows, _LANE[:size], out=rows)
+        histogram = self._table.count(size)
         self._counts[stride] += histogram[_LANES:]
         self._count += size * stride
         self._zeros += zeros * stride

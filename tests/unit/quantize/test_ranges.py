@@ -140,6 +140,14 @@ def test_what_is_read_of_a_map_meets_every_column_and_stands_for_all(shape: tupl
     assert x.size == pytest.approx(seen.count, rel=0.03)
 
 
+@pytest.mark.parametrize("shape", [*MAPS, (3, 7, 5)])
+def test_the_order_of_a_map_in_memory_changes_nothing(shape: tuple[int, int, int]):
+    x = np.random.default_rng(3).standard_normal((2, *shape)).astype(np.float32)
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    assert not last.flags.c_contiguous
+    assert_same(collect(["x"], [{"x": x}], dict), collect(["x"], [{"x": last}], dict))
+
+
 def test_shapes_may_change_between_batches():
     """Peers' histograms break on pictures of several sizes (onnxruntime issue 18792)."""
     parts = [drawn(0, 40), drawn(1, 17)[:, :5], np.float32(3.5), np.zeros((0, 7), np.float32)]
