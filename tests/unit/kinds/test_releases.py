@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.metadata
 import os
 import shutil
 import sys
@@ -183,7 +184,7 @@ def test_backends_of_packages_are_taken_and_broken_ones_told(monkeypatch: Any) -
         points[-1].name = name
     points[0].load.side_effect = ImportError
     groups = {"rtlab.backends": points}
-    monkeypatch.setattr(backends.importlib.metadata, "entry_points", lambda group: groups.get(group, []))
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: groups.get(group, []))
     with pytest.warns(RuntimeWarning) as warned:
         table = backends.registry.__wrapped__()
     for name, one in zip(("broken", "none", "other", "onnxruntime"), warned, strict=True):
