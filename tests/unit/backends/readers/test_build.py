@@ -185,6 +185,13 @@ def test_a_graph_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
         rtlab.read(saved(tmp_path, changed(source={"name": "n", "shapes": {}, "onnx": bomb})))
 
 
+def test_a_build_of_many_megabytes_is_read(tmp_path):
+    path = saved(tmp_path)
+    layers = len(build.read(path).engine.layers)
+    path.write_bytes(path.read_bytes() + b" " * (6 << 20))
+    assert layers == len(build.read(path).engine.layers)
+
+
 def test_a_file_larger_than_any_build_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "_LARGEST", 1000)
     with pytest.raises(ReadError, match="it has more than"):
