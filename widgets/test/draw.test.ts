@@ -265,6 +265,10 @@ describe("pixels", () => {
     raster.clear(pixelOf("#000000"));
     raster.line(4, -1000, 4, 1000, red, 1);
     expect(8).toBeCloseTo(sum(raster) / 255, 0);
+    // A pixel wide around 8.25, it covers a quarter of the last column of each row.
+    raster.clear(pixelOf("#000000"));
+    raster.line(8.25, -1, 8.25, 9, red, 1);
+    expect(2).toBeCloseTo(sum(raster) / 255, 1);
   });
 
   it("read every way in which a browser tells a colour", () => {
