@@ -79,7 +79,11 @@ def pool() -> Iterator[Executor]:
 def cluster() -> Iterator[Any]:
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            host="127.0.0.1",
+            silence_logs=50,
         ) as local,
         distributed.Client(local) as client,
     ):

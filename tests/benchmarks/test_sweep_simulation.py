@@ -46,7 +46,7 @@ quiet = {
 if __name__ == "__main__":
     with dask.config.set(quiet), LocalCluster(
         n_workers=int(sys.argv[1]), threads_per_worker=1, processes=False, protocol="tcp://", host="127.0.0.1",
-        dashboard_address=":0", silence_logs=50, memory_limit=0,
+        dashboard_address="127.0.0.1:0", silence_logs=50, memory_limit=0,
     ) as cluster:
         print(cluster.scheduler_address, flush=True)
         sys.stdin.read()

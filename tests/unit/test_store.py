@@ -555,7 +555,11 @@ def test_a_cluster_gives_the_variant_of_a_killed_worker_to_another(
     left.write_bytes(b"x")
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            host="127.0.0.1",
+            silence_logs=50,
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

@@ -143,7 +143,7 @@ def test_a_cluster_and_processes_fill_the_same_table(
 ) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50
+        n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1", silence_logs=50
     ) as cluster:
         options = {"dask": ("--scheduler", cluster.scheduler_address), "pool": ("--workers", "2"), "here": ()}
         tables = []

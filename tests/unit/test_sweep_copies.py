@@ -299,7 +299,7 @@ def test_a_cluster_without_the_folder_fills_the_store(
 
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50,
+            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1", silence_logs=50,
             env={"TMPDIR": str(own_temp)},
         ) as cluster,
         distributed.Client(cluster) as client,
@@ -329,7 +329,11 @@ def test_variants_wait_for_a_worker_that_comes_later(tmp_path: Path, monkeypatch
     progress = Starting()
     with (
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50
+            n_workers=1,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            host="127.0.0.1",
+            silence_logs=50,
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

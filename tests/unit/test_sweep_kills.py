@@ -133,7 +133,11 @@ def test_twenty_kills_at_random_moments_change_no_number(tmp_path: Path) -> None
         # A cluster on this machine else closes a nanny whose worker is away a quarter of a minute after a kill.
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            host="127.0.0.1",
+            silence_logs=50,
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

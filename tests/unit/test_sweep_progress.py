@@ -202,7 +202,11 @@ def test_a_cluster_says_what_runs_on_it() -> None:
     distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50
+            n_workers=2,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
