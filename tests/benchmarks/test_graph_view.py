@@ -333,7 +333,8 @@ def test_a_click_lights_both_sides_within_one_frame(benchmark, care, bench: Benc
     nodes = [f"/layer{k}/attention/norm/LayerNormalization" for k in range(3, care.size(300, 90), 27)]
 
     def click(node: str) -> float:
-        at = bench.call("boxAt", "node", node)
+        # On a loaded machine the picture may be drawn anew after it was ready first.
+        at: Any = bench.page.wait_for_function("node => rtlab.boxAt('node', node)", arg=node).json_value()
         bench.page.mouse.move(at["x"], at["y"])
         bench.call("watchClick")
         bench.page.mouse.click(at["x"], at["y"])
