@@ -76,6 +76,8 @@ class Collector:
         self._observers = {name: _Observer(table) for name in values}
         self._stride = stride
         self._samples = self._batches = 0
+        #: The ranges after so many batches.
+        self._copy: tuple[int, Ranges] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -85,10 +87,12 @@ class Collector:
 
     @property
     def ranges(self) -> Ranges:
-        """What was seen so far: a copy of its own, at any time and from any thread."""
+        """What was seen so far, which later batches do not change; at any time and from any thread."""
         with self._lock:
-            values = {name: observer.build_range() for name, observer in self._observers.items()}
-            return Ranges(values, self._samples, self._stride)
+            if self._copy is None or self._copy[0] != self._batches:
+                values = {name: observer.build_range() for name, observer in self._observers.items()}
+                self._copy = self._batches, Ranges(values, self._samples, self._stride)
+            return self._copy[1]
 
     def run(
         self,

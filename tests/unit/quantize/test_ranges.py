@@ -166,3 +166,15 @@ def test_stride_one_counts_every_element():
     flat, got = observe(x.reshape(-1)), collector.ranges.values["x"]
     assert (1, flat.count) == (collector.ranges.stride, got.count)
     np.testing.assert_array_equal(flat.counts, got.counts)
+
+
+def test_ranges_that_were_read_stay_as_they_were_when_more_is_seen() -> None:
+    collector = Collector(["x"], stride=1)
+    step = np.ones((1, 4), np.float32)
+    collector.run([{"x": step}], lambda _: {}, Silent())
+    first = collector.ranges
+    collector.run([{"x": 3 * step}], lambda _: {}, Silent())
+    second = collector.ranges
+
+    assert (1, 1.0, 4) == (first.samples, first.values["x"].max, first.values["x"].counts.sum())
+    assert (2, 3.0, 8) == (second.samples, second.values["x"].max, second.values["x"].counts.sum())
