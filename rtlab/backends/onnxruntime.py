@@ -278,9 +278,9 @@ def _add_outputs(
     return extended_proto
 
 
-#: Axes of a map with its channels last, and those of such a one in ONNX's order.
+#: The permutation from NCHW to NHWC, and back.
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
-#: What keeps the order in which ONNX Runtime's convolutions have channels, where all inputs have it.
+#: Operators whose output is in blocks of channels where all of their inputs are.
 _KEEPING_ORDER = {
     "Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "HardSigmoid", "LeakyRelu", "MaxPool", "Relu",
     "Sigmoid", "Sum", "Tanh"
@@ -314,10 +314,10 @@ def _move_behind_producers(path: str, names: Collection[str]) -> None:
 
 
 def find_channels_last(model: Model, names: Sequence[str]) -> frozenset[str]:
-    """Maps that ONNX Runtime's convolutions write in blocks of channels, on processors where they do so.
+    """Those of the values that ONNX Runtime's convolutions keep in blocks of channels (NCHWc), on x86-64.
 
-    Such a block is copied to the end of a place at once, and number by number to the maps of its channels, which takes
-    almost twice as long (1.32): a transpose costs less than none.
+    Such a block is copied into NHWC at once, and into NCHW element by element, which takes almost twice as long with
+    ONNX Runtime 1.32: reading the transpose is faster than reading the value.
     """
     if platform.machine().lower() not in {"x86_64", "amd64"}:
         return frozenset()
@@ -777,7 +777,7 @@ class OnnxRuntime:
             while results:
                 receive(results.popleft())
 
-        delivering = session_child.Delivering(progress or Silent(), deliver)
+        delivering = session_child.DeliveringProgress(progress or Silent(), deliver)
         create_bounds = functools.partial(self._create_bounds, "run", delivering, limit_s)
 
         def run(batch: Batch | None, samples: int) -> None:

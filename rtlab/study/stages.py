@@ -352,7 +352,7 @@ class _Measuring:
                 size = 1 if self._on_builder else batch_size(model, group, data, reader)
                 skip = _count_samples(self.result.errors, group)
                 keep = functools.partial(self._keep_errors, group, data, deadline)
-                work = _Comparing(
+                work = _GroupComparison(
                     Comparison(model, names, self.result.errors, limits), model, group, keep, deadline
                 )
                 with contextlib.ExitStack() as stack:
@@ -387,7 +387,7 @@ class _Measuring:
         source = f"{self.runner.source}, {data.source}"
         return dataclasses.replace(errors, source=source, synthetic=data.synthetic)
 
-    def _open_engines(self, stack: contextlib.ExitStack, work: _Comparing) -> Compare:
+    def _open_engines(self, stack: contextlib.ExitStack, work: _GroupComparison) -> Compare:
         """Compare the engine, where it was built, with the reference on the CPU; each runs in its own process."""
         reader, engine, limit = get_evaluator(), self.result.engine, self.job.limits.seconds
         stack.callback(self.runner.release, engine)
@@ -403,7 +403,7 @@ class _Measuring:
         return compare
 
     def _open_sessions(
-        self, stack: contextlib.ExitStack, work: _Comparing, shadow: IsolatedErrorModel | None
+        self, stack: contextlib.ExitStack, work: _GroupComparison, shadow: IsolatedErrorModel | None
     ) -> tuple[Compare, IsolatedErrorModel | None]:
         """Compare on the CPU with isolated errors, or without where these are beyond what runs here."""
         variant, group, comparison = self._emulation(work.deadline), work.group, work.comparison
@@ -480,7 +480,7 @@ class _Measuring:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Comparing:
+class _GroupComparison:
     """A group of values of the reference that is compared, and what keeps the errors after each batch."""
 
     comparison: Comparison

@@ -41,12 +41,6 @@ class SweepRow(VariantSummary):
     study: str = ""
     key: str = ""
 
-    def __post_init__(self) -> None:
-        # A release that was added stands in the backend's name too.
-        backend, _, release = self.compiler.rpartition(" ")
-        compiler = f"{backend.removesuffix(f':{release}')} {release}".strip()
-        object.__setattr__(self, "compiler", compiler)
-
     @property
     def order(self) -> tuple[str, bool, str]:
         """By model and name; what others are compared with comes first."""

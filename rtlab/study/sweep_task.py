@@ -63,11 +63,13 @@ class SweepTask:
         """The row of the variant before it ran."""
         summary = describe_variant(self.name, self.variant)
         fields = {f.name: getattr(summary, f.name) for f in dataclasses.fields(VariantSummary)}
+        backend, _, release = self.parts["compiler"].rpartition(" ")
         return SweepRow(
             **fields,
             model=self.model,
             data=self.data,
-            compiler=self.parts["compiler"],
+            # A release that was added stands in the backend's name too.
+            compiler=f"{backend.removesuffix(f':{release}')} {release}".strip(),
             study=self.study,
             key=self.key,
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -12,6 +14,7 @@ import strategies
 from nets import graph
 from one_precision import int8
 from rtlab import backends
+from rtlab.backends.onnxruntime import _move_behind_producers
 from rtlab.backends.workers.session_child import POOL
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model, load
@@ -127,6 +130,20 @@ def test_reading_gives_the_values_of_the_model(model, engine) -> None:
     assert set(names[1:]) == set(found)
     for name, array in found.items():
         np.testing.assert_allclose(expected[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_transposes_that_are_read_stand_behind_what_writes_their_value(tmp_path: Path) -> None:
+    """ONNX Runtime's own file has them last; of an input, one stays where it is."""
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
+    nodes += [helper.make_node("Transpose", [v], [f"{v}:last"], perm=(0, 2, 3, 1)) for v in ("b", "x", "a")]
+    values = {v: helper.make_tensor_value_info(v, TensorProto.FLOAT, (1, 2, 3, 4)) for v in ("x", "b")}
+    outputs = [helper.make_tensor_value_info(f"{v}:last", TensorProto.FLOAT, (1, 3, 4, 2)) for v in "bxa"]
+    path = tmp_path / "folded.onnx"
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [values["x"]], [values["b"], *outputs])), path)
+    _move_behind_producers(str(path), [f"{v}:last" for v in "bxa"])
+    moved = onnx.load(path)
+    onnx.checker.check_model(moved)
+    assert ["a", "a:last", "b", "b:last", "x:last"] == [n.output[0] for n in moved.graph.node]
 
 
 def test_reading_a_quantized_model_rounds_as_the_comparison_does(model) -> None:

@@ -163,7 +163,7 @@ class Publisher(Protocol):
 
 
 class _Reduction:
-    """A function that takes the values of sessions, on a thread of its own while the next batch is computed."""
+    """Calls a function with the values of sessions, on a thread of its own while the next batch is computed."""
 
     def __init__(self, reads: Sequence[_Read], function: Callable[[Sequence[Outputs], int], Any]) -> None:
         self._reads, self._function = reads, function
@@ -239,13 +239,13 @@ def start_reduction(
     payload: tuple[Sequence[_Read], Callable[[Sequence[Outputs], int], Any]],
     report: Progress,  # noqa: ARG001
 ) -> None:
-    """Keep a function that takes values of sessions, as long as the first of these."""
+    """Register a function that takes values of sessions, until the first of these ends."""
     reads, function = payload
     _REDUCTIONS[reads[0][0]] = _Reduction(reads, function)
 
 
 def reduce(payload: tuple[int, Mapping[str, NDArray[Any]] | None, int], report: Publisher) -> None:
-    """Take a batch of so many samples, None at the end; what becomes of it is published by the end of the next call.
+    """Run a batch of so many samples, None after the last one; its result is published by the end of the next call.
 
     Raises:
         RunError: ONNX Runtime fails on the batch.

@@ -299,7 +299,7 @@ class ChildProcess:
                 if kind == "publish":
                     key, result = value
                     self.receivers.get(key, lambda _: None)(result)
-                    # It may be the step that ends the work, and the call with it: then no process has to be ended.
+                    # The call may end with this result: so its limits are checked after the next message.
                     continue
                 getattr(bounds.progress, kind)(*value)
             bounds.check(self._child.pid)

@@ -68,7 +68,9 @@ def call(function: Callable[[P, Any], R], payload: P, bounds: Bounds, child: Poo
 
 
 class ChildSession:
-    """A session in a child, which may be named; ``outputs`` are its names. Dropping it ends it before the next call.
+    """A session in a child, by default one of the pool; dropping it ends it before the next call there.
+
+    ``outputs`` are the names of what it computes.
 
     Raises:
         BuildError: ONNX Runtime refuses the model.
@@ -100,15 +102,15 @@ class ChildSession:
                 call(inference.trim_memory, None, bounds, self._child)
 
 
-class Delivering(Silent):
-    """The reporter of a call that hands over what has come whenever it is asked whether to stop."""
+class DeliveringProgress(Silent):
+    """The progress of a call that calls ``deliver`` each time before it says whether to stop."""
 
     def __init__(self, progress: Progress, deliver: Callable[[], None]) -> None:
         super().__init__()
         self._progress, self._deliver = progress, deliver
 
     def stopped(self) -> bool:
-        """Whether the work should end, also with what is handed over."""
+        """Whether the work should end, which may follow from what was delivered."""
         self._deliver()
         return self._progress.stopped()
 

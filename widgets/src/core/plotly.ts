@@ -55,19 +55,19 @@ let loaded: Promise<Plotly> | null = null;
  * part of a saved notebook.
  */
 export function loadPlotly(model: AnyModel<ExplorerTraits>, end: AbortSignal): Promise<Plotly> {
-  return keep(() =>
-    received(model, end).then(({ buffer, byteOffset, byteLength }) =>
-      imported(new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength)),
+  return loadOnce(() =>
+    requestScript(model, end).then(({ buffer, byteOffset, byteLength }) =>
+      importScript(new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength)),
     ),
   );
 }
 
 /** Imports plotly from what a report holds of it; what goes wrong goes wrong again for who loads it. */
 export function unpackPlotly(packed: Uint8Array<ArrayBuffer>): void {
-  keep(() => imported(packed)).catch(() => {});
+  loadOnce(() => importScript(packed)).catch(() => {});
 }
 
-function keep(load: () => Promise<Plotly>): Promise<Plotly> {
+function loadOnce(load: () => Promise<Plotly>): Promise<Plotly> {
   if (!loaded) {
     loaded = load();
     loaded.catch(() => {
@@ -77,7 +77,7 @@ function keep(load: () => Promise<Plotly>): Promise<Plotly> {
   return loaded;
 }
 
-async function imported(packed: Uint8Array<ArrayBuffer>): Promise<Plotly> {
+async function importScript(packed: Uint8Array<ArrayBuffer>): Promise<Plotly> {
   const script = await gunzip(packed).arrayBuffer();
   const url = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
   try {
@@ -88,7 +88,7 @@ async function imported(packed: Uint8Array<ArrayBuffer>): Promise<Plotly> {
   }
 }
 
-function received(model: AnyModel<ExplorerTraits>, end: AbortSignal): Promise<DataView> {
+function requestScript(model: AnyModel<ExplorerTraits>, end: AbortSignal): Promise<DataView> {
   return new Promise((resolve, reject) => {
     const take = (reply: Reply, buffers: DataView[]): void => {
       if (reply.type !== "plotly" || !buffers[0]) return;

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rtlab
-from rtlab.analyses.accuracy import Comparison, summarize_errors
+from rtlab.analyses.accuracy import Comparison, compare_values, summarize_errors
 from rtlab.core.facts import Errors
 from tests.nets import chain
 
@@ -52,6 +52,18 @@ def test_sums_of_batches_are_those_of_all_samples():
     more.add_isolated_errors({name: (0.0, 0.0)})
     again = summarize_errors(more.to_errors("here"), model).values[0]
     assert again.own_rmse == pytest.approx(found.own_rmse * math.sqrt(16 / 24))
+
+
+def test_the_largest_error_that_a_node_makes_may_be_negative():
+    """Energy, largest and smallest element come as numbers beside the reference's values; a second batch adds to it."""
+    model = chain("a", "b")
+    name, scalars = model.top[0].outputs[0], ("energy", "most", "least")
+    comparison, value = Comparison(model, [name]), np.ones((1, 8), np.float32)
+    for numbers in ((10.0, 1.0, -3.0), (4.0, 2.0, 0.0)):
+        reference = {name: value, **dict(zip(scalars, map(np.float32, numbers), strict=True))}
+        errors = compare_values(comparison, {name: scalars}, (), [reference, {name: value}], 1)
+    found = summarize_errors(errors, model).values[0]
+    assert (3.0, pytest.approx(math.sqrt(14 / 16))) == (found.own_max, found.own_rmse)
 
 
 def test_a_piece_that_is_not_finite_counts_in_itself_and_hides_no_other():

@@ -120,13 +120,13 @@ export class Raster {
     let from = Math.max(start, Math.round(a0));
     let to = Math.min(long - 1, Math.max(Math.round(a0), Math.round(a1) - 1));
     // A line beside the last pixels covers a part of them.
-    const beyond = across + 0.5;
+    const limit = across + 0.5;
     if (slope) {
-      const enter = a0 + ((slope > 0 ? least - 1 : beyond) - b0) / slope;
-      const leave = a0 + ((slope > 0 ? beyond : least - 1) - b0) / slope;
+      const enter = a0 + ((slope > 0 ? least - 1 : limit) - b0) / slope;
+      const leave = a0 + ((slope > 0 ? limit : least - 1) - b0) / slope;
       from = Math.max(from, Math.floor(enter));
       to = Math.min(to, Math.ceil(leave));
-    } else if (b0 < least - 1 || b0 > beyond) return;
+    } else if (b0 < least - 1 || b0 > limit) return;
     const pixels = this.#pixels;
     const step = steep ? this.width : 1;
     const side = steep ? 1 : this.width;
